@@ -24,7 +24,7 @@ from autofl.cli.main import _program
 from autofl.cli.main import main as run_cli
 from autofl.config import parse_settings
 from autofl.config.describe import describe
-from autofl.experiments.run import run
+from autofl.jobs.run import run
 from autofl.registry import PARTS
 
 LEFT_OUT = ("deploy up", "testbed up")

@@ -25,7 +25,7 @@ from autofl.cli.main import run as run_cli
 from autofl.config import load_settings, parse_settings
 from autofl.data import find, load, read_device, read_idx, read_npz
 from autofl.errors import AutoFLError
-from autofl.experiments.run import run
+from autofl.jobs.run import run
 from autofl.records import read_run
 from autofl.records.checks import sealed
 

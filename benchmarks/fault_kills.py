@@ -25,9 +25,9 @@ from autofl import files
 from autofl.cli.main import run as run_cli
 from autofl.config import Settings, dump_settings, parse_settings
 from autofl.data import ByLabels, load, write_device
-from autofl.experiments import jobs, write
-from autofl.experiments.job import Job
-from autofl.experiments.jobs import run_comparison, run_with_progress
+from autofl.jobs import many, recording
+from autofl.jobs.job import Job
+from autofl.jobs.many import run_comparison, run_with_progress
 from autofl.records import is_run, read_manifest, tables
 from autofl_paper import recipes
 
@@ -61,13 +61,13 @@ class Moments:
         self._kept = files.write_all, os.fsync, os.replace
         files.write_all = tables.write_all = self._write
         os.fsync, os.replace = self._around(os.fsync), self._around(os.replace)
-        write.BETWEEN_CHECKPOINTS, write.MOST_OF_THE_TIME = 0.0, 1e9
+        recording.BETWEEN_CHECKPOINTS, recording.MOST_OF_THE_TIME = 0.0, 1e9
         return self
 
     def __exit__(self, *_: object) -> None:
         files.write_all, os.fsync, os.replace = self._kept
         tables.write_all = files.write_all
-        write.BETWEEN_CHECKPOINTS, write.MOST_OF_THE_TIME = 10.0, 0.05
+        recording.BETWEEN_CHECKPOINTS, recording.MOST_OF_THE_TIME = 10.0, 0.05
 
     def _pass(self) -> None:
         self.count += 1
@@ -169,7 +169,7 @@ def works() -> dict[str, Work]:
             Job(parse_settings({**SMALL, **one}), folder / str(one["seed"]), "", resume=resume)
             for one in ends
         ]
-        jobs._run_together(runs, lambda _: None)
+        many._run_together(runs, lambda _: None)
 
     return {
         "a run": lambda folder, resume: simulate(plain, folder, resume),

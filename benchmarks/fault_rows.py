@@ -152,7 +152,7 @@ SEEN: list[tuple[str, list[str]]] = [
     ),
     (
         "honest updates left out by the bound of lengths, 2 of 600 with three UEs",
-        ["attacks/test_attacks.py::test_where_nobody_lies_the_bound_changes_no_bit"],
+        ["robust/test_attacks.py::test_where_nobody_lies_the_bound_changes_no_bit"],
     ),
     (
         "hostile messages over the real transport: broken frames, 1 GB, 64 MB, wrong shape, NaN, 1e30, an old stamp, "
@@ -217,12 +217,6 @@ SEEN: list[tuple[str, list[str]]] = [
         ],
     ),
     (
-        "15.7 MB of empty arrays took 898 MB",
-        [
-            "deploy/test_stream.py::test_many_small_things_in_a_message_are_refused_before_any_of_them_is_made"
-        ],
-    ),
-    (
         "an old update in other bytes: another header, type or order of its axes",
         [
             "faults/test_liars.py::test_the_same_numbers_are_the_same_update_however_they_are_written"
@@ -232,7 +226,7 @@ SEEN: list[tuple[str, list[str]]] = [
         "honest devices called too even: two classes, many samples",
         [
             "faults/test_evenness.py::test_with_two_classes_many_samples_and_raw_pixels_no_honest_ue_is_left_out",
-            "attacks/test_attacks.py::test_where_nobody_lies_the_default_checks_change_no_bit_unless_they_shorten",
+            "robust/test_attacks.py::test_where_nobody_lies_the_default_checks_change_no_bit_unless_they_shorten",
         ],
     ),
 ]

@@ -50,8 +50,8 @@ from autofl.config import dump_settings, parse_settings
 from autofl.core.round import Round
 from autofl.core.stop import Stop, watched
 from autofl.errors import ENDING, AutoFLError
-from autofl.experiments.run import run
 from autofl.files import make_folder
+from autofl.jobs.run import run
 from autofl.lock import FolderLock, is_locked, overrule
 from autofl.quality import Evaluation
 from autofl.records import (

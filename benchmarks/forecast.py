@@ -127,8 +127,8 @@ def make_pilots(folder: Path, workers: int, problem: str, fresh: bool) -> str:
     """The file of a problem's own pilots, nine and two seeds, each as long as it needs, within
     bounds.
     """
-    from autofl.analysis.pilot import run_pilots
-    from autofl.analysis.pilot_files import write_pilots
+    from autofl.forecast.pilot import run_pilots
+    from autofl.forecast.pilot_files import write_pilots
 
     place = folder / (re.sub("[^A-Za-z0-9.]+", "-", problem) + ".json")
     if fresh or not place.exists():
@@ -143,8 +143,8 @@ def make_pilots(folder: Path, workers: int, problem: str, fresh: bool) -> str:
 
 def foretell(files: dict[str, str], row: Row) -> dict[str, Any]:
     """The forecast of a setting, or why there is none."""
-    from autofl.analysis.forecast import forecast
     from autofl.errors import AutoFLError
+    from autofl.forecast.predict import forecast
 
     known = {
         "setting": row.name,
@@ -168,7 +168,7 @@ def foretell(files: dict[str, str], row: Row) -> dict[str, Any]:
 
 def measure(job: tuple[Row, int]) -> float | None:
     """Learning time of one run, None where the target is not reached."""
-    from autofl.experiments.run import run
+    from autofl.jobs.run import run
 
     row, seed = job
     with tempfile.TemporaryDirectory() as folder:

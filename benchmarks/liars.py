@@ -447,7 +447,7 @@ All tables but the next one are made with `checks.shorten = 0`, unless a column 
 ## Long updates are shortened
 
 An update longer than 1.5 times the usual length, for each local step, counts as one of that length (`checks.shorten`,
-on by default, `rounds/screen.py`). Without that, liars who know `checks.norm_bound` send 4.9 medians, which passes. Where
+on by default, `robust/screen.py`). Without that, liars who know `checks.norm_bound` send 4.9 medians, which passes. Where
 nobody lies it costs up to 0.6 points ([table](#what-it-costs-if-nobody-lies)). "Later" means from round {LATE} on. Mean
 of {FEW} seeds.
 
@@ -464,7 +464,7 @@ differ from them a little; `checks.shorten = 0` makes them equal.
 ## Liars are recognised by their history
 
 With `checks.history = 0.3` the server may leave out up to 30 % of the UEs: those whose updates, summed over the rounds
-so far, point against the others' (`rounds/history.py`). A single round says little, since honest UEs with different
+so far, point against the others' (`robust/history.py`). A single round says little, since honest UEs with different
 labels are nearly orthogonal. The check comes before any aggregator, in simulations and in deployments. Seeds
 {", ".join(map(str, main))}:
 
@@ -483,7 +483,7 @@ How far the honest UEs alone are behind depends on how long training lasts:
   {len(one) * ROUNDS * NUM_SELECTED:,} among {MANY} UEs.
 - A first lie may pass: a UE is judged from its second update on, unless its first is clearly against the others. When
   a UE is first left out, its first 5 updates are removed from the model; they are restored if it passes later
-  (`rounds/undo.py`). What honest UEs learnt from a misled model stays.
+  (`robust/undo.py`). What honest UEs learnt from a misled model stays.
 - An update that another check leaves out counts as opposition.
 - Agreement does not make up for a lie: over about 10 updates, it offsets only a quarter as much opposition.
 - Replays are told by their numbers. A deployment without a compressor sees w_i and not w_i - w, so it does not
@@ -523,7 +523,7 @@ bytes first would have it refused as a replay; over TLS it cannot.
 ## Lies that hide among the others
 
 Little-is-enough sends the mean of the honest updates, moved by the same number of standard deviations in every weight.
-Such an update is too even. `checks.evenness` (0.995, on by default, `rounds/evenness.py`) leaves it out and names it at
+Such an update is too even. `checks.evenness` (0.995, on by default, `robust/evenness.py`) leaves it out and names it at
 once, in rounds of five updates and 1,000 weights or more. Honest updates are as even only where they differ in one
 direction, as with two classes and many samples; then nobody is judged. Of the
 {len(main) * ROUNDS * NUM_SELECTED:,} updates of the runs without liars the default checks leave out {nobody_mean}. A

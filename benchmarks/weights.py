@@ -27,8 +27,8 @@ def main() -> None:
     import autofl
     from autofl.core.horizon import draw_horizon
     from autofl.experiments.cell import build_network
+    from autofl.forecast.participation import participation
     from autofl.rng import stream
-    from autofl.theory import participation
 
     headings = [
         "setting",

@@ -28,7 +28,6 @@ from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 from work import INNER_LR, OUTER_LR, model_of, population
 
-from autofl.aggregators import Mean
 from autofl.algorithms import PerFedAvg
 from autofl.config import load_settings
 from autofl.data import find, load
@@ -36,9 +35,10 @@ from autofl.data.federated import FederatedData
 from autofl.engines import make_engine, use_machine
 from autofl.engines.low_rank.images import Conv
 from autofl.evaluation import Evaluator, PreparedEvaluator
-from autofl.experiments import jobs as experiments
+from autofl.jobs import many as experiments
 from autofl.planner import FixedPlanner, PaperPlanner
 from autofl.records import RunWriter
+from autofl.robust.aggregators import Mean
 
 NUM_UE, SAMPLES = 20, 40
 ROUND_PARTS = [

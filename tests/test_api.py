@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 import autofl as fl
 from autofl.experiments.cell import build_cell
-from autofl.experiments.run import run
+from autofl.jobs.run import run
 
 
 @pytest.fixture(scope="module")

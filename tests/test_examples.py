@@ -12,7 +12,7 @@ import pytest
 
 from autofl.config import load_settings
 from autofl.config.describe import describe
-from autofl.experiments.run import run
+from autofl.jobs.run import run
 
 ROOT = Path(__file__).parents[1]
 

@@ -17,24 +17,23 @@ ROOT = Path(__file__).parents[1] / "src" / "autofl"
 ROWS = [
     ["version", "errors", "units", "rng", "ranges", "registry", "files", "lock"],
     ["quality", "results"],
-    ["network", "theory"],
+    ["network"],
     ["channels", "selection", "compressors"],
     ["planner"],
     ["data", "models", "algorithms"],
     ["engines"],
-    ["aggregators", "attacks", "evaluation"],
-    ["rounds"],
+    ["robust", "evaluation"],
     ["core"],
     ["records"],
     ["config", "experiments"],
-    ["analysis", "report", "api"],
+    ["jobs"],
+    ["forecast", "report", "api"],
     ["deploy", "explore"],  # deploy may not know the world of a simulation
     ["cli"],
 ]
 RANK = {name: (row, place) for row, names in enumerate(ROWS) for place, name in enumerate(names)}
 THIRD_PARTY = {
     "network": {"numpy"},
-    "theory": {"numpy"},
     "channels": {"numpy"},
     "selection": {"numpy"},
     "compressors": {"numpy", "torch"},  # torch inside functions only, see below
@@ -44,10 +43,8 @@ THIRD_PARTY = {
     "models": {"numpy", "torch"},
     "algorithms": {"numpy", "torch"},
     "engines": {"numpy", "torch"},
-    "aggregators": {"numpy", "torch"},
-    "attacks": {"numpy", "torch"},
+    "robust": {"numpy", "torch"},
     "evaluation": {"numpy", "scipy", "torch"},
-    "rounds": {"numpy", "torch"},
     "core": {"numpy", "torch"},
     "quality": {"numpy", "scipy"},
     "results": {"numpy"},
@@ -138,7 +135,7 @@ def loaded_by(*modules: str) -> set[str]:
     [
         *(
             "autofl.network",
-            "autofl.theory",
+            "autofl.forecast.participation",
             "autofl.channels",
             "autofl.selection",
             "autofl.compressors",

@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autofl.analysis.forecast import forecast
-from autofl.analysis.pilot_files import Pilot, write_pilots
-from autofl.analysis.pilot_fit import SHIPPED, Pilots
 from autofl.config import load_settings
 from autofl.core.round import Round
 from autofl.data import CATALOG, Iid, catalog, fetch, find, load, read_device, read_npz
 from autofl.data.dataset import write_device
-from autofl.experiments.run import run
+from autofl.forecast.pilot_files import Pilot, write_pilots
+from autofl.forecast.pilot_fit import SHIPPED, Pilots
+from autofl.forecast.predict import forecast
+from autofl.jobs.run import run
 from autofl.records import (
     RunWriter,
     find_runs,

@@ -41,6 +41,23 @@ def test_the_three_lists_of_public_names_are_one():
     assert len(set(autofl.__all__)) == len(autofl.__all__)
 
 
+def test_each_public_name_has_an_example_and_no_example_needs_another_name():
+    """`test_site.py` runs the examples of this page."""
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    named = page.partition("## What comes back")[0].split("\n::: ")[1:]
+    examples = {}
+    for entry in named:
+        (code,) = re.findall(r"^```python\n(.*?)^```", entry, re.MULTILINE | re.DOTALL)
+        examples[entry.split()[0].rpartition(".")[2]] = code
+    # Laws of a partition are classes, by whose settings a user calls them.
+    calls = {"ByLabels": "by_labels", "Dirichlet": "dirichlet", "Iid": "iid"}
+    shown = {calls.get(name, name): code for name, code in examples.items()}
+    assert shown.keys() == set(autofl._MODULES)
+    for name, code in shown.items():
+        assert re.search(rf"\bfl\.{name}\b", code), name
+        assert set(re.findall(r"\bfl\.(\w+)", code)) <= set(autofl._MODULES), name
+
+
 def test_each_public_name_is_there():
     for name, module in autofl._MODULES.items():
         assert (

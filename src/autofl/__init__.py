@@ -16,9 +16,6 @@ from typing import TYPE_CHECKING, Any
 from autofl.version import __version__
 
 if TYPE_CHECKING:
-    from autofl.aggregators import Aggregator as Aggregator
-    from autofl.aggregators import Arrived as Arrived
-    from autofl.aggregators import Mean as Mean
     from autofl.algorithms import Algorithm as Algorithm
     from autofl.algorithms import Averaging as Averaging
     from autofl.algorithms import FedAvg as FedAvg
@@ -42,11 +39,8 @@ if TYPE_CHECKING:
     from autofl.channels import success_probability as success_probability
     from autofl.compressors import Compressor as Compressor
     from autofl.compressors import Sent as Sent
-    from autofl.config import Settings as Settings
     from autofl.config import load_settings as load_settings
     from autofl.core.arm import Arm as Arm
-    from autofl.core.round import Round as Round
-    from autofl.core.simulation import Simulation as Simulation
     from autofl.core.simulation import simulate as simulate
     from autofl.core.stop import Stop as Stop
     from autofl.data import Dataset as Dataset
@@ -55,16 +49,14 @@ if TYPE_CHECKING:
     from autofl.data import load as load
     from autofl.data.batch import Batch as Batch
     from autofl.data.batch import MetaBatch as MetaBatch
-    from autofl.data.federated import FederatedData as FederatedData
     from autofl.data.partition import by_labels as by_labels
     from autofl.data.partition import dirichlet as dirichlet
     from autofl.data.partition import iid as iid
     from autofl.errors import AutoFLError as AutoFLError
     from autofl.evaluation import Evaluator as Evaluator
     from autofl.experiments.build import build_simulation as build_simulation
-    from autofl.experiments.cell import RoundPlan as RoundPlan
     from autofl.experiments.cell import plan as plan
-    from autofl.experiments.run import run as run
+    from autofl.jobs.run import run as run
     from autofl.models import Loss as Loss
     from autofl.models import Params as Params
     from autofl.models import lenet5 as lenet5
@@ -78,57 +70,49 @@ if TYPE_CHECKING:
     from autofl.planner import ExactPlanner as ExactPlanner
     from autofl.planner import FixedPlanner as FixedPlanner
     from autofl.planner import JointPlanner as JointPlanner
-    from autofl.planner import Memory as Memory
     from autofl.planner import Memoryless as Memoryless
     from autofl.planner import PaperPlanner as PaperPlanner
     from autofl.planner import Planner as Planner
-    from autofl.quality import Evaluation as Evaluation
-    from autofl.records import Run as Run
     from autofl.records import read_run as read_run
-    from autofl.report.make import Report as Report
     from autofl.report.make import make_report as make_report
     from autofl.report.plots import plot as plot
-    from autofl.report.table import Table as Table
+    from autofl.robust.aggregators import Aggregator as Aggregator
+    from autofl.robust.aggregators import Mean as Mean
     from autofl.selection import ByData as ByData
-    from autofl.selection import Candidates as Candidates
     from autofl.selection import Selected as Selected
     from autofl.selection import Selection as Selection
     from autofl.selection import Uniform as Uniform
 
 _HOME = {
-    "autofl.aggregators": ("Aggregator", "Arrived", "Mean"),
+    "autofl.robust.aggregators": ("Aggregator", "Mean"),
     "autofl.algorithms": ("Algorithm", "Averaging", "FedAvg", "PerFedAvg", "State", "minus", "num_steps", "step_of"),
     "autofl.api": ("Runs", "arm", "compare", "part", "simulation_of"),
     "autofl.channels": (
         "Channel", "Exponential", "Fading", "NoFading", "PathLoss", "Radio", "Rayleigh", "success_probability"
     ),
     "autofl.compressors": ("Compressor", "Sent"),
-    "autofl.config": ("Settings", "load_settings"),
+    "autofl.config": ("load_settings",),
     "autofl.data": ("Dataset", "Partition", "PartitionLaw", "load"),
     "autofl.data.batch": ("Batch", "MetaBatch"),
-    "autofl.data.federated": ("FederatedData",),
     "autofl.data.partition": ("by_labels", "dirichlet", "iid"),
     "autofl.errors": ("AutoFLError",),
     "autofl.evaluation": ("Evaluator",),
-    "autofl.experiments.cell": ("RoundPlan", "plan"),
+    "autofl.experiments.cell": ("plan",),
     "autofl.experiments.build": ("build_simulation",),
-    "autofl.experiments.run": ("run",),
+    "autofl.jobs.run": ("run",),
     "autofl.models": ("Loss", "Params", "lenet5", "mlp"),
     "autofl.network": ("Cell", "Law", "Plan", "Status", "make_plan", "round_cost"),
     "autofl.planner": (
         *("ExactPlanner", "FixedPlanner", "JointPlanner", "PaperPlanner"),
-        *("Memory", "Memoryless", "Planner"),
+        *("Memoryless", "Planner"),
     ),
-    "autofl.records": ("Run", "read_run"),
-    "autofl.report.make": ("Report", "make_report"),
+    "autofl.records": ("read_run",),
+    "autofl.report.make": ("make_report",),
     "autofl.report.plots": ("plot",),
-    "autofl.report.table": ("Table",),
     "autofl.core.arm": ("Arm",),
-    "autofl.core.round": ("Round",),
     "autofl.core.stop": ("Stop",),
-    "autofl.selection": ("ByData", "Candidates", "Selected", "Selection", "Uniform"),
-    "autofl.core.simulation": ("Simulation", "simulate"),
-    "autofl.quality": ("Evaluation",),
+    "autofl.selection": ("ByData", "Selected", "Selection", "Uniform"),
+    "autofl.core.simulation": ("simulate",),
 }  # fmt: skip
 _MODULES = {name: module for module, names in _HOME.items() for name in names}
 

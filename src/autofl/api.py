@@ -17,7 +17,6 @@ import tomli_w
 from matplotlib.figure import Figure
 from torch import nn
 
-from autofl.aggregators import Aggregator
 from autofl.algorithms import Algorithm
 from autofl.channels import Channel, PathLoss, Rayleigh
 from autofl.compressors import Compressor
@@ -34,11 +33,11 @@ from autofl.errors import AutoFLError
 from autofl.evaluation import Evaluator
 from autofl.experiments.build import assemble, build_algorithm
 from autofl.experiments.cell import build_arm, build_compressor, build_downlink, update_bits
-from autofl.experiments.job import OnProgress, Progress
-from autofl.experiments.jobs import file_names
-from autofl.experiments.run import facts_of
-from autofl.experiments.write import write_run
 from autofl.files import inside
+from autofl.jobs.job import OnProgress, Progress
+from autofl.jobs.many import file_names
+from autofl.jobs.recording import write_run
+from autofl.jobs.run import facts_of
 from autofl.models import build, check_model, num_weights, params_of
 from autofl.network import Cell, Outage
 from autofl.planner import Planner
@@ -50,6 +49,7 @@ from autofl.report.runs import group
 from autofl.report.summary import summarise, table
 from autofl.report.table import Table
 from autofl.rng import stream
+from autofl.robust.aggregators import Aggregator
 from autofl.selection import Selection
 from autofl.units import PathLike
 

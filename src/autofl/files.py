@@ -121,9 +121,8 @@ def write_whole(path: PathLike, content: bytes | str, sync: bool = True) -> str:
     of the file aside.
     """
     path = Path(path)
-    content = (
-        content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
-    )  # odd file names
+    if isinstance(content, str):
+        content = content.encode("utf-8", "surrogateescape")  # of odd file names
     part = path.with_name(f".{path.name}.{secrets.token_hex(8)}{PART}")
     try:
         with open(part, "xb", buffering=0) as file:
@@ -145,8 +144,7 @@ def open_own(path: PathLike, flags: int, mode: int = 0o644) -> int:
     no other name.
 
     The target of a link and the other names of a file may lie anywhere; a pipe may never answer. So
-    no flag may empty
-    the file: that is for whoever has it.
+    no flag may empty the file: that is for whoever has it.
     """
     try:
         handle = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW, mode)
@@ -156,15 +154,15 @@ def open_own(path: PathLike, flags: int, mode: int = 0o644) -> int:
         raise AutoFLError(f"{path}: not a regular file; remove it") from None
     about = os.fstat(handle)
     writes = flags & (os.O_WRONLY | os.O_RDWR)
-    if stat.S_ISREG(about.st_mode) and not (writes and about.st_nlink > 1):
-        return handle
-    os.close(handle)
-    what = (
-        "a file with another name elsewhere (a hard link)"
-        if stat.S_ISREG(about.st_mode)
-        else "not a regular file"
-    )
-    raise AutoFLError(f"{path}: {what}; remove it")
+    what = ""
+    if not stat.S_ISREG(about.st_mode):
+        what = "not a regular file"
+    elif writes and about.st_nlink > 1:
+        what = "a file with another name elsewhere (a hard link)"
+    if what:
+        os.close(handle)
+        raise AutoFLError(f"{path}: {what}; remove it")
+    return handle
 
 
 def inside(folder: PathLike, name: str) -> Path:

@@ -26,7 +26,9 @@ class Locked(AutoFLError):
 
 
 class FolderLock:
-    """The right to write into a folder, held until `release` or the end of the process."""
+    """The right to write into a folder, held until `release`, the end of a `with`, or that of the
+    process.
+    """
 
     def __init__(self, folder: PathLike, wait: bool = False) -> None:
         """Take the lock, or raise `Locked`; with `wait`, wait for whoever has it."""
@@ -58,16 +60,19 @@ class FolderLock:
     def release(self) -> None:
         self._lock.release()
 
+    def __enter__(self) -> "FolderLock":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
 
 @contextlib.contextmanager
 def locked(folder: PathLike) -> Iterator[None]:
     """The folder of several runs, for one command at a time."""
-    lock = FolderLock(folder)
-    try:
+    with FolderLock(folder):
         clear_parts(folder)
         yield
-    finally:
-        lock.release()
 
 
 def overrule(folder: PathLike) -> None:

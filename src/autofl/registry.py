@@ -102,40 +102,45 @@ PARTS: dict[Kind, dict[str, Entry]] = {
         "top-k": Entry("autofl.compressors.top_k:TopK", "largest weights, with error feedback"),
     },
     "aggregator": {
-        "mean": Entry("autofl.aggregators.mean:Mean", "weighted mean"),
-        "unbiased": Entry("autofl.aggregators.unbiased:Unbiased", "weights 1/(n q_i)"),
+        "mean": Entry("autofl.robust.aggregators.mean:Mean", "weighted mean"),
+        "unbiased": Entry("autofl.robust.aggregators.unbiased:Unbiased", "weights 1/(n q_i)"),
         "norm-bound": Entry(
-            "autofl.aggregators.norm_bound:NormBound", "mean of updates cut to a median length"
+            "autofl.robust.aggregators.norm_bound:NormBound",
+            "mean of updates cut to a median length",
         ),
-        "median": Entry("autofl.aggregators.median:Median", "coordinate-wise median"),
+        "median": Entry("autofl.robust.aggregators.median:Median", "coordinate-wise median"),
         "trimmed-mean": Entry(
-            "autofl.aggregators.trimmed_mean:TrimmedMean", "mean without the extremes"
+            "autofl.robust.aggregators.trimmed_mean:TrimmedMean", "mean without the extremes"
         ),
-        "krum": Entry("autofl.aggregators.krum:Krum", "multi-Krum"),
+        "krum": Entry("autofl.robust.aggregators.krum:Krum", "multi-Krum"),
         "geometric-median": Entry(
-            "autofl.aggregators.geometric_median:GeometricMedian", "geometric median (RFA)"
+            "autofl.robust.aggregators.geometric_median:GeometricMedian", "geometric median (RFA)"
         ),
         "centred-clipping": Entry(
-            "autofl.aggregators.centred_clipping:CentredClipping", "centred clipping"
+            "autofl.robust.aggregators.centred_clipping:CentredClipping", "centred clipping"
         ),
-        "mixed": Entry("autofl.aggregators.mixed:Mixed", "nearest-neighbour mixing, trimmed mean"),
+        "mixed": Entry(
+            "autofl.robust.aggregators.mixed:Mixed", "nearest-neighbour mixing, trimmed mean"
+        ),
     },
     "attack": {
-        "not-a-number": Entry("autofl.attacks.not_a_number:NotANumber", "NaN in every weight"),
-        "huge": Entry("autofl.attacks.huge:Huge", "a huge number in every weight"),
-        "scaled": Entry("autofl.attacks.scaled:Scaled", "their update, far too long"),
-        "sign-flip": Entry("autofl.attacks.sign_flip:SignFlip", "the opposite of their update"),
-        "zeros": Entry("autofl.attacks.zeros:Zeros", "no change"),
-        "noise": Entry("autofl.attacks.noise:Noise", "Gaussian noise"),
-        "replay": Entry("autofl.attacks.replay:Replay", "their first update again"),
+        "not-a-number": Entry("autofl.robust.attacks.simple:NotANumber", "NaN in every weight"),
+        "huge": Entry("autofl.robust.attacks.simple:Huge", "a huge number in every weight"),
+        "scaled": Entry("autofl.robust.attacks.simple:Scaled", "their update, far too long"),
+        "sign-flip": Entry("autofl.robust.attacks.simple:SignFlip", "the opposite of their update"),
+        "zeros": Entry("autofl.robust.attacks.simple:Zeros", "no change"),
+        "noise": Entry("autofl.robust.attacks.simple:Noise", "Gaussian noise"),
+        "replay": Entry("autofl.robust.attacks.simple:Replay", "their first update again"),
         "label-flip": Entry(
-            "autofl.attacks.label_flip:LabelFlip", "honest training on wrong labels"
+            "autofl.robust.attacks.simple:LabelFlip", "honest training on wrong labels"
         ),
         "little-is-enough": Entry(
-            "autofl.attacks.little_is_enough:LittleIsEnough", "hidden among the honest (ALIE)"
+            "autofl.robust.attacks.little_is_enough:LittleIsEnough",
+            "hidden among the honest (ALIE)",
         ),
         "together": Entry(
-            "autofl.attacks.together:Together", "one direction for all, against the honest mean"
+            "autofl.robust.attacks.together:Together",
+            "one direction for all, against the honest mean",
         ),
     },
     "model": {

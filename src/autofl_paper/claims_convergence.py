@@ -1,6 +1,7 @@
 """The paper's claims on convergence, on network and data (Fig. 4 and 5, Sec. IV) and on new UEs."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -102,23 +103,24 @@ def always() -> list[Claim]:
     """
 
     def everywhere(view: View) -> dict[str, tuple[str, int]]:
-        points = {
-            f"{study} {x}": (study, x) for study in ("radius", "labels") for x in view.places(study)
-        }
-        return {study: (study, 0) for study in STUDIES} | points
+        points = {study: (study, 0) for study in STUDIES}
+        for study in ("radius", "labels"):
+            for x in view.places(study):
+                points[f"{study} {x}"] = (study, x)
+        return points
 
     def time(view: View) -> dict[str, Timed]:
-        return {
-            name: at(study, "Per-FedAvg", "AutoFL", x)
-            for name, (study, x) in everywhere(view).items()
-        }
+        ratios = {}
+        for name, (study, x) in everywhere(view).items():
+            ratios[name] = at(study, "Per-FedAvg", "AutoFL", x)
+        return ratios
 
-    def error(view: View) -> dict[str, Array]:
-        places = everywhere(view).items()
-        return {
-            name: ratio(view.error(s, "Per-FedAvg", x), view.error(s, "AutoFL", x))
-            for name, (s, x) in places
-        }
+    def least_error(view: View) -> dict[str, Array]:
+        ratios = {}
+        for name, (study, x) in everywhere(view).items():
+            per_fedavg = view.error(study, "Per-FedAvg", x)
+            ratios[name] = ratio(per_fedavg, view.error(study, "AutoFL", x))
+        return ratios
 
     studies = (*STUDIES, "radius", "labels")
     where = "at each data set, radius and number of labels"
@@ -126,118 +128,132 @@ def always() -> list[Claim]:
         Claim("always-time", "AutoFL always outperforms Per-FedAvg in learning time", studies, "IV-A",
               AT_TARGETS.format(f"Per-FedAvg / AutoFL {where}"), each_timed(time), timed=True),
         Claim("always-accuracy", "AutoFL always outperforms Per-FedAvg in convergence", studies, "IV-A",
-              f"least error, Per-FedAvg / AutoFL {where}", plain(error)),
+              f"least error, Per-FedAvg / AutoFL {where}", plain(least_error)),
     ]  # fmt: skip
-
-
-def _over(study: str, of: Callable[[View, int], Array], view: View) -> tuple[list[int], Array]:
-    """The points of an axis and a quantity there, shape (num_places, num_seeds)."""
-    places = view.places(study)
-    return places, np.stack([of(view, x) for x in places])
-
-
-def _rounds_at(study: str) -> Callable[[View, int], Array]:
-    return lambda view, x: geometric_mean(view("rounds", study, arm, x) for arm in ALL)
-
-
-def _error_at(study: str) -> Callable[[View, int], Array]:
-    return lambda view, x: geometric_mean(view.error(study, arm, x) for arm in ALL)
 
 
 PLANNED = {"with MAML": ("Per-FedAvg", "AutoFL"), "without MAML": ("FedAvg-1", "FedAvg-2")}
 """Algorithms with fixed d and p, and with planned ones."""
 
 
-def _planning(quantity: Callable[[View, str, int], Array]) -> Callable[[View, int], Array]:
-    """What planning gains at a radius: fixed / planned, geometric mean with MAML and without."""
-    pairs = PLANNED.values()
-    return lambda view, x: geometric_mean(
-        ratio(quantity(view, a, x), quantity(view, b, x)) for a, b in pairs
-    )
+def k_star(view: View, study: str, arm: str, x: int) -> Array:
+    """Rounds to convergence."""
+    return view("rounds", study, arm, x)
 
 
-def _lead(quantity: Callable[[View, str, int], Array]) -> Callable[[View, int], Array]:
-    """AutoFL's lead at a number of labels: geometric mean of the others / AutoFL."""
-    return lambda view, x: ratio(
-        geometric_mean(quantity(view, other, x) for other in OTHERS), quantity(view, "AutoFL", x)
-    )
+def error(view: View, study: str, arm: str, x: int) -> Array:
+    """Share of wrong answers at the best evaluation."""
+    return view.error(study, arm, x)
+
+
+def heard(view: View, study: str, arm: str, x: int) -> Array:
+    """Share of the updates that are heard; none at all would have no ratio."""
+    return np.maximum(view.column("heard", study, arm, x), 1e-3)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A quantity of every algorithm at the points of a study's axis; values of shape
+    (num_places, num_seeds).
+    """
+
+    study: str
+    of: Callable[[View, str, str, int], Array]
+
+    def over(self, view: View, one: Callable[[View, int], Array]) -> tuple[list[int], Array]:
+        """The points, and one number for each of them and each seed."""
+        places = view.places(self.study)
+        return places, np.stack([one(view, x) for x in places])
+
+    def mean(self, view: View, x: int) -> Array:
+        """Geometric mean of the four algorithms."""
+        return geometric_mean(self.of(view, self.study, arm, x) for arm in ALL)
+
+    def gain(self, view: View, x: int, pair: tuple[str, str]) -> Array:
+        """What planning gains: fixed / planned."""
+        fixed, planned = pair
+        return ratio(self.of(view, self.study, fixed, x), self.of(view, self.study, planned, x))
+
+    def planning(self, view: View, x: int) -> Array:
+        """What planning gains, geometric mean with MAML and without."""
+        return geometric_mean(self.gain(view, x, pair) for pair in PLANNED.values())
+
+    def planning_everywhere(self, view: View) -> dict[str, Array]:
+        """What planning gains in the median over the axis, with MAML and without."""
+        gains = {}
+        for name, pair in PLANNED.items():
+            gains[name] = median_of(self.gain(view, x, pair) for x in view.places(self.study))
+        return gains
+
+    def lead(self, view: View, x: int) -> Array:
+        """AutoFL's lead: geometric mean of the others / AutoFL."""
+        others = geometric_mean(self.of(view, self.study, other, x) for other in OTHERS)
+        return ratio(others, self.of(view, self.study, "AutoFL", x))
 
 
 def network_and_data() -> list[Claim]:
     """Fig. 5: trends over all points of an axis."""
 
     def trend(
-        study: str,
         name: str,
         words: str,
         figure: str,
         quantity: str,
+        axis: Axis,
         of: Callable[[View, int], Array],
         sign: int = 1,
     ) -> Claim:
-        text = f"{quantity}: factor over the axis by Theil and Sen's slope through all points" + (
-            ", inverted" if sign < 0 else ""
-        )
-        return Claim(f"{study}-{name}", words, (study,), f"V-D, Fig. {figure}", text,
-                     plain(lambda view: growth(*_over(study, of, view), sign)))  # fmt: skip
+        text = f"{quantity}: factor over the axis by Theil and Sen's slope through all points"
+        if sign < 0:
+            text += ", inverted"
 
-    def faster(
-        name: str, words: str, figure: str, quantity: str, of: Callable[[View, int], Array]
-    ) -> Claim:
+        def factor(view: View) -> Array:
+            return growth(*axis.over(view, of), sign)
+
+        name = f"{axis.study}-{name}"
+        return Claim(name, words, (axis.study,), f"V-D, Fig. {figure}", text, plain(factor))
+
+    def faster(name: str, words: str, figure: str, quantity: str, axis: Axis) -> Claim:
         text = f"{quantity}: growth over the outer half, and over it / over the inner half, parabola through all points"
-        return Claim(f"radius-{name}", words, ("radius",), f"V-D, Fig. {figure}", text,
-                     plain(lambda view: acceleration(*_over("radius", of, view))))  # fmt: skip
 
-    def gains(
-        name: str, words: str, figure: str, quantity: str, of: Callable[[View, str, int], Array]
-    ) -> Claim:
-        def values(view: View) -> dict[str, Array]:
-            places = view.places("radius")
-            return {
-                name: median_of(ratio(of(view, fixed, x), of(view, planned, x)) for x in places)
-                for name, (fixed, planned) in PLANNED.items()
-            }
+        def halves(view: View) -> dict[str, Array]:
+            return acceleration(*axis.over(view, axis.mean))
 
+        name = f"radius-{name}"
+        return Claim(name, words, ("radius",), f"V-D, Fig. {figure}", text, plain(halves))
+
+    def gains(name: str, words: str, figure: str, quantity: str, axis: Axis) -> Claim:
         text = f"{quantity}, fixed / planned, median over all radii, with MAML and without"
-        return Claim(
-            f"radius-{name}", words, ("radius",), f"V-D, Fig. {figure}", text, plain(values)
-        )
+        values = plain(axis.planning_everywhere)
+        return Claim(f"radius-{name}", words, ("radius",), f"V-D, Fig. {figure}", text, values)
 
-    def heard(view: View, x: int) -> Array:
-        return geometric_mean(
-            np.maximum(view.column("heard", "radius", arm, x), 1e-3) for arm in ALL
-        )
-
-    rounds = {
-        study: lambda view, arm, x, s=study: view("rounds", s, arm, x)
-        for study in ("radius", "labels")
-    }
-    error = {
-        study: lambda view, arm, x, s=study: view.error(s, arm, x) for study in ("radius", "labels")
-    }
+    rounds = Axis("radius", k_star)
+    errors = Axis("radius", error)
+    updates = Axis("radius", heard)
+    rounds_by_labels = Axis("labels", k_star)
+    errors_by_labels = Axis("labels", error)
     four = "geometric mean of the four"
     return [
-        trend("radius", "rounds", "K* grows with the radius", "5a", f"K*, {four}", _rounds_at("radius")),
-        faster("rounds-faster", "K* grows ever faster with the radius", "5a", f"K*, {four}", _rounds_at("radius")),
-        trend("radius", "accuracy", "Accuracy falls with the radius", "5b", f"error, {four}", _error_at("radius")),
-        faster("accuracy-faster", "Accuracy falls ever faster with the radius", "5b", f"error, {four}",
-               _error_at("radius")),
-        trend("radius", "heard", "Fewer UEs are decoded the larger the radius", "5", f"updates heard, {four}", heard,
-              -1),
-        gains("planning-rounds", "Planning makes K* smaller", "5a", "K*", rounds["radius"]),
-        gains("planning-accuracy", "Planning makes accuracy higher", "5b", "error", error["radius"]),
-        trend("radius", "planning-rounds-more", "Planning gains more in K* the larger the radius", "5a",
-              "K*, fixed / planned", _planning(rounds["radius"])),
-        trend("radius", "planning-accuracy-more", "Planning gains more in accuracy the larger the radius", "5b",
-              "error, fixed / planned", _planning(error["radius"])),
-        trend("labels", "rounds", "K* falls with the number of labels of a UE", "5c", f"K*, {four}",
-              _rounds_at("labels"), -1),
-        trend("labels", "accuracy", "Accuracy grows with the number of labels of a UE", "5d", f"error, {four}",
-              _error_at("labels"), -1),
-        trend("labels", "gain-rounds", "AutoFL gains more in K* the more heterogeneous the data", "5c",
-              "K*, others / AutoFL", _lead(rounds["labels"]), -1),
-        trend("labels", "gain-accuracy", "AutoFL gains more in accuracy the more heterogeneous the data", "5d",
-              "error, others / AutoFL", _lead(error["labels"]), -1),
+        trend("rounds", "K* grows with the radius", "5a", f"K*, {four}", rounds, rounds.mean),
+        faster("rounds-faster", "K* grows ever faster with the radius", "5a", f"K*, {four}", rounds),
+        trend("accuracy", "Accuracy falls with the radius", "5b", f"error, {four}", errors, errors.mean),
+        faster("accuracy-faster", "Accuracy falls ever faster with the radius", "5b", f"error, {four}", errors),
+        trend("heard", "Fewer UEs are decoded the larger the radius", "5", f"updates heard, {four}", updates,
+              updates.mean, -1),
+        gains("planning-rounds", "Planning makes K* smaller", "5a", "K*", rounds),
+        gains("planning-accuracy", "Planning makes accuracy higher", "5b", "error", errors),
+        trend("planning-rounds-more", "Planning gains more in K* the larger the radius", "5a",
+              "K*, fixed / planned", rounds, rounds.planning),
+        trend("planning-accuracy-more", "Planning gains more in accuracy the larger the radius", "5b",
+              "error, fixed / planned", errors, errors.planning),
+        trend("rounds", "K* falls with the number of labels of a UE", "5c", f"K*, {four}", rounds_by_labels,
+              rounds_by_labels.mean, -1),
+        trend("accuracy", "Accuracy grows with the number of labels of a UE", "5d", f"error, {four}",
+              errors_by_labels, errors_by_labels.mean, -1),
+        trend("gain-rounds", "AutoFL gains more in K* the more heterogeneous the data", "5c",
+              "K*, others / AutoFL", rounds_by_labels, rounds_by_labels.lead, -1),
+        trend("gain-accuracy", "AutoFL gains more in accuracy the more heterogeneous the data", "5d",
+              "error, others / AutoFL", errors_by_labels, errors_by_labels.lead, -1),
     ]  # fmt: skip
 
 
@@ -246,15 +262,15 @@ def fast_adaptation(study: str) -> list[Claim]:
     new = f"{study}.new"
 
     def leads(view: View) -> dict[str, Array]:
-        error = view.error(new, "AutoFL", FEW)
+        ours = view.error(new, "AutoFL", FEW)
         return {
-            other: ratio(view.error(new, other, FEW), error) for other in ("FedAvg-1", "FedAvg-2")
+            "FedAvg-1": ratio(view.error(new, "FedAvg-1", FEW), ours),
+            "FedAvg-2": ratio(view.error(new, "FedAvg-2", FEW), ours),
         }
 
     def gain(view: View) -> Array:
-        before, after = (
-            1.0 - view.column(f"best_{m}", new, "AutoFL", FEW) for m in ("global", "adapted")
-        )
+        before = 1.0 - view.column("best_global", new, "AutoFL", FEW)
+        after = 1.0 - view.column("best_adapted", new, "AutoFL", FEW)
         return ratio(before, after)
 
     words = f"one step on {FEW} samples of a UE that was not in training"

@@ -6,13 +6,14 @@ are interpolated between evaluations: their grid hides no difference between two
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from autofl.quality import convergence_round
+from autofl.records import Run
 from autofl.units import Array
+from autofl_paper.results import Curve, curve_of
 
 METRICS = ("adapted", "global")
 NUM_TARGETS = 5
@@ -46,17 +47,6 @@ near targets 1.
 NEAR_STEP = 0.01
 DIVERGED_LOSS = 10.0
 """A run has diverged if it ended early or its last loss is above this many times the first."""
-
-
-@dataclass(frozen=True)
-class Curve:
-    """The evaluations of one run, rounded."""
-
-    columns: dict[str, Array]
-
-    def evaluated(self, column: str) -> tuple[Array, Array, Array]:
-        """Round, simulated time and this column, as `Run.evaluated` gives them."""
-        return self.columns["round"], self.columns["sim_time"], self.columns[column]
 
 
 def centred(rounds: Array, accuracy: Array) -> Array:
@@ -132,6 +122,36 @@ def measure(curve: Curve, targets: Sequence[float], planned: int) -> dict[str, f
     return quantities
 
 
+def read_figure(
+    run: Run, targets_of: Mapping[str, Sequence[float]], keep: bool
+) -> tuple[dict[str, float], Curve | None]:
+    """What is read off a run of the paper's figures: its curve, and what the radio did.
+
+    heard: share of updates heard; at_max_power: of those not heard, the share that P_max limited;
+    num_samples: mean d; round_time: mean time of a round [s].
+
+    Args:
+        targets_of: accuracies by data.
+        keep: whether the curve itself is part of the results.
+    """
+    curve = curve_of(run)
+    targets = targets_of[str(run.manifest["data"])]
+    values = measure(curve, targets, int(run.config["stop"]["rounds"]))
+
+    selected = float(run.rounds["num_selected"].sum())
+    decoded = float(run.rounds["num_decoded"].sum())
+    heard = run.ues["decoded"] != 0
+    values["heard"] = decoded / selected if selected else math.nan
+    values["at_max_power"] = _mean(run.ues["power_limit"][~heard] == "power")
+    values["num_samples"] = _mean(run.ues["num_samples"][heard])
+    values["round_time"] = float(run.rounds["round_time"][1:].mean())
+    return values, curve if keep else None
+
+
+def _mean(values: Array) -> float:
+    return float(values.mean()) if len(values) else math.nan
+
+
 def time_at(curve: Curve, column: str, levels: Array) -> Array:
     """Interpolated times at which a curve first reaches each of these accuracies."""
     rounds, sim_time, accuracy = curve.evaluated(column)
@@ -161,26 +181,24 @@ def derived(
     hold. Without a curve a moved target is one of the others, or unknown; K* at an unknown level is
     left out.
     """
+    place = _place_of(LEVELS.get(study, -1.0), targets)
     result: dict[str, float] = {}
     for metric in METRICS:
         for shift in (0, *SHIFTS):
             times = _moved_times(values, metric, targets, curve, shift)
-            result |= {
-                f"{moved(f'time{k}', shift)}_{metric}": float(time)
-                for k, time in enumerate(times, 1)
-                if shift
-            }
-            place = _place_of(LEVELS.get(study, -1.0), targets)
+            if shift:
+                for k, time in enumerate(times, 1):
+                    result[f"{moved(f'time{k}', shift)}_{metric}"] = float(time)
+
+            # K* at its level, in mean rounds; unknown where the moved level is no target.
             if place is not None and (curve is not None or 0 <= place + shift < NUM_TARGETS):
-                result[f"{moved('rounds', shift)}_{metric}"] = (
-                    float(times[place]) / values["round_time"]
-                )
+                rounds = float(times[place]) / values["round_time"]
+                result[f"{moved('rounds', shift)}_{metric}"] = rounds
+
             if curve is not None and data in CONVERGED:
-                near = time_at(curve, f"{metric}_accuracy", near_targets(data) + shift * NEAR_STEP)
-                result |= {
-                    f"{moved(f'near{k}', shift)}_{metric}": float(time)
-                    for k, time in enumerate(near, 1)
-                }
+                levels = near_targets(data) + shift * NEAR_STEP
+                for k, time in enumerate(time_at(curve, f"{metric}_accuracy", levels), 1):
+                    result[f"{moved(f'near{k}', shift)}_{metric}"] = float(time)
     return result
 
 

@@ -3,24 +3,26 @@
 At the UEs that trained it, and at as many newcomers: UEs whose samples, labels and sizes are drawn
 anew by the same law from the test parts, on which nobody trained. A newcomer adapts on some of its
 samples and is judged on others.
+
+As rows, the study is STUDY.own or STUDY.new, and the place on the axis is the number of samples.
 """
 
-import csv
-import io
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from autofl.config import Settings, parse_settings
+from autofl.config import Settings
 from autofl.data.partition import Partition, split
-from autofl.files import opening, read_toml, write_whole
+from autofl.jobs.job import Job
 from autofl.records import read_weights
-from autofl.records.run import CONFIG
+from autofl.report.table import Table
 from autofl.rng import stream
-from autofl_paper.recipes import ADAPTED, Arm
+from autofl_paper.recipes import ADAPTED
+from autofl_paper.results import Row, read_rows
+from autofl_paper.study import Arm, Runs
 
 if TYPE_CHECKING:
     from torch import nn
@@ -30,22 +32,7 @@ if TYPE_CHECKING:
 SAMPLES = (1, 5, 35, 50)
 """On how many samples a UE adapts; 35 is AutoFL's mean d."""
 TEST_SAMPLES = 200
-COLUMNS = ("study", "arm", "seed", "who", "samples", "global_accuracy", "adapted_accuracy")
-
-
-@dataclass(frozen=True)
-class Adapted:
-    """Accuracy of one run's last model at its own or at new UEs, as it is and after a step on a few
-    samples.
-    """
-
-    study: str
-    arm: str
-    seed: int
-    who: str
-    samples: int
-    global_accuracy: float
-    adapted_accuracy: float
+WORDS = {"mnist-iid": "i.i.d. MNIST", "mnist": "MNIST, l = 5", "cifar10": "CIFAR-10, l = 5"}
 
 
 def newcomers(settings: Settings, data: "FederatedData") -> Partition:
@@ -60,86 +47,91 @@ def newcomers(settings: Settings, data: "FederatedData") -> Partition:
     return split([unseen[index] for index in owned], stream(settings.seed, "newcomers-split"))
 
 
-def collect_adaptation(
-    study: str, members: Sequence[tuple[Arm, int, Path]], device: str
-) -> list[Adapted]:
+def collect_adaptation(runs: Runs, device: str) -> list[Row]:
     """The adaptation of each run's last model, from its weights."""
     from autofl.experiments.build import build_model, pick_device
     from autofl.experiments.data import build_data, load_data
 
-    rows: list[Adapted] = []
+    rows: list[Row] = []
     where = pick_device(device)
     loaded = None
-    for seed in dict.fromkeys(seed for _, seed, _ in members):
-        runs = [(arm, folder) for arm, of_seed, folder in members if of_seed == seed]
-        settings = parse_settings(read_toml(runs[0][1] / CONFIG)).resolved()
+    for seed in dict.fromkeys(seed for _, seed in runs):
+        members = [(arm, job) for (arm, of_seed), job in runs.items() if of_seed == seed]
+
+        # The UEs and newcomers of a seed are the same for all arms.
+        settings = members[0][1].settings.resolved()
         loaded = loaded or load_data(settings)
         data = build_data(settings, *loaded).to(where)
         new = replace(data, partition=newcomers(settings, data))
         model = build_model(settings, data.sample_shape, data.num_classes).to(where)
-        rows += _of_seed(study, settings, {"own": data, "new": new}, model, runs)
+        for who, at in (("own", data), ("new", new)):
+            rows += _adapted(who, settings, at, model, members)
     return rows
 
 
-def _of_seed(
-    study: str,
+def _adapted(
+    who: str,
     settings: Settings,
-    at: "dict[str, FederatedData]",
+    data: "FederatedData",
     model: "nn.Module",
-    runs: Sequence[tuple[Arm, Path]],
-) -> list[Adapted]:
-    """The runs of one seed, whose UEs and newcomers are the same."""
+    members: Sequence[tuple[Arm, Job]],
+) -> list[Row]:
+    """The final models of one seed, adapted at these UEs."""
     import torch
 
     from autofl.evaluation import Evaluator
 
     alpha = settings.learning.inner_lr
     assert isinstance(alpha, float)  # the paper's
-    rows: list[Adapted] = []
-    for who, data in at.items():
-        for samples in SAMPLES:
-            judge = Evaluator(alpha, samples, train_samples=1, test_samples=TEST_SAMPLES)
-            judged = judge.prepare(model, data, settings.seed)
-            for arm, folder in runs:
-                params = {
-                    name: torch.from_numpy(p).to(data.x.device)
-                    for name, p in read_weights(folder).items()
-                }
-                quality = judged(params)
-                both = (
-                    round(value, 4) for value in (quality.global_accuracy, quality.adapted_accuracy)
-                )
-                rows.append(Adapted(study, arm.name, settings.seed, who, samples, *both))
+    rows = []
+    for samples in SAMPLES:
+        judge = Evaluator(alpha, samples, train_samples=1, test_samples=TEST_SAMPLES)
+        judged = judge.prepare(model, data, settings.seed)
+        for arm, job in members:
+            params = {}
+            for name, weights in read_weights(job.folder).items():
+                params[name] = torch.from_numpy(weights).to(data.x.device)
+            quality = judged(params)
+            values = {
+                "best_global": round(quality.global_accuracy, 4),
+                "best_adapted": round(quality.adapted_accuracy, 4),
+            }
+            study = f"{arm.study}.{who}"
+            rows.append(Row("", study, arm.name, samples, settings.seed, values))
     return rows
 
 
-def write_adaptation(rows: Sequence[Adapted], folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(COLUMNS)
-    table.writerows([getattr(row, name) for name in COLUMNS] for row in rows)
-    write_whole(folder / f"{rows[0].study}.adapted.csv", text.getvalue())
-
-
-def read_adaptation(folder: Path) -> list[Adapted]:
+def read_adaptation(folder: Path) -> list[Row]:
     """The rows that are there, study by study."""
-    rows: list[Adapted] = []
+    rows: list[Row] = []
     for study in ADAPTED:
         path = folder / f"{study}.adapted.csv"
-        if not path.is_file():
-            continue
-        with opening(path, "readable results"), path.open(newline="", encoding="utf-8") as file:
-            rows += [
-                Adapted(
-                    line["study"],
-                    line["arm"],
-                    int(line["seed"]),
-                    line["who"],
-                    int(line["samples"]),
-                    float(line["global_accuracy"]),
-                    float(line["adapted_accuracy"]),
-                )
-                for line in csv.DictReader(file)
-            ]
+        if path.is_file():
+            rows += read_rows(path)
     return rows
+
+
+def adaptation_table(rows: Sequence[Row]) -> Table:
+    """Median accuracy over seeds [%]: as it is, then after one step on each number of samples; own
+    / new UEs.
+    """
+    cells: dict[tuple[str, str, int], list[Row]] = {}
+    for row in rows:
+        cells.setdefault((row.study, row.arm, row.x), []).append(row)
+
+    def both(study: str, arm: str, num: int, name: str) -> str:
+        at_own = _median(cells[f"{study}.own", arm, num], name)
+        at_new = _median(cells[f"{study}.new", arm, num], name)
+        return f"{at_own:.1f} / {at_new:.1f}"
+
+    samples = sorted({row.x for row in rows})
+    body = []
+    for study, arm in dict.fromkeys((row.study.partition(".")[0], row.arm) for row in rows):
+        before = both(study, arm, samples[0], "best_global")
+        after = [both(study, arm, num, "best_adapted") for num in samples]
+        body.append([WORDS[study], arm, before, *after])
+    return Table(["data", "algorithm", "as it is", *(f"after {num}" for num in samples)], body)
+
+
+def _median(rows: Iterable[Row], name: str) -> float:
+    return float(100.0 * np.median([row.values[name] for row in rows]))

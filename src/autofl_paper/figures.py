@@ -9,7 +9,6 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from autofl.quality import mean_interval
-from autofl.report.about import DATA_NAMES
 from autofl.report.plots import (
     COLOURS,
     DASHES,
@@ -22,10 +21,11 @@ from autofl.report.plots import (
 )
 from autofl.report.table import drawn_text
 from autofl.units import Array
-from autofl_paper.curves import LEVELS, METRICS, Curve, centred, near_targets, time_at
+from autofl_paper.curves import LEVELS, METRICS, centred, near_targets, time_at
+from autofl_paper.page import data_name
 from autofl_paper.paper import FIGURES, TIME_RATIO
 from autofl_paper.recipes import SENSITIVITY
-from autofl_paper.results import Study
+from autofl_paper.results import Curve, Results
 from autofl_paper.verdicts import Judgement, Meaning, median_interval
 
 LEAST_ACCURACY = {"cifar10": 0.20}
@@ -33,18 +33,14 @@ LEAST_ACCURACY = {"cifar10": 0.20}
 AXES = {"radius": "radius of the cell R [m]", "labels": "labels of a UE, l"}
 
 
-def data_name(about: dict[str, Any]) -> str:
-    return DATA_NAMES.get(str(about["data"]), str(about["data"]))
-
-
-def law_of(study: Study) -> str:
+def law_of(study: Results) -> str:
     """Who owns which labels."""
     if study.about["partition"] == "iid":
         return "i.i.d."
     return {"labels": "l varies", "radius": "l = 5, R varies"}.get(study.name, "l = 5")
 
 
-def heading(study: Study) -> str:
+def heading(study: Results) -> str:
     """What every picture says: the data that was used, the setting and the scale."""
     about = study.about
     law = law_of(study)
@@ -54,7 +50,7 @@ def heading(study: Study) -> str:
     return ", ".join([data_name(about), *setting, seeds, f"{about['scale']} scale"])
 
 
-def draw(name: str, study: Study) -> Figure:
+def draw(name: str, study: Results) -> Figure:
     """One figure of the paper."""
     shown = FIGURES[name]
     with figure_of(8.0, 3.5) as figure:
@@ -64,18 +60,21 @@ def draw(name: str, study: Study) -> Figure:
         return figure
 
 
-def _learning_time(figure: Figure, study: Study) -> None:
+def _learning_time(figure: Figure, study: Results) -> None:
     least = LEAST_ACCURACY.get(str(study.about["data"]), 0.30)
-    times = {
-        metric: {
-            arm: time_to_levels(_members(study, arm), f"{metric}_accuracy", least)
-            for arm in study.arms()
-        }
-        for metric in METRICS
-    }
-    drawn = [
-        metric for metric in METRICS if any(len(levels) for levels, _ in times[metric].values())
-    ] or ["adapted"]
+    times: dict[str, dict[str, tuple[Array, Array]]] = {}
+    for metric in METRICS:
+        times[metric] = {}
+        for arm in study.arms:
+            members = _members(study, arm)
+            times[metric][arm] = time_to_levels(members, f"{metric}_accuracy", least)
+
+    # A panel with nothing in it is left out; if both are empty the first says so.
+    drawn = []
+    for metric in METRICS:
+        if any(len(levels) for levels, _ in times[metric].values()):
+            drawn.append(metric)
+    drawn = drawn or ["adapted"]
     panels = figure.subplots(1, len(drawn), sharey=True, squeeze=False)[0]
     for axes, metric in zip(panels, drawn, strict=True):
         for place, (arm, (accuracy, time)) in enumerate(times[metric].items()):
@@ -97,22 +96,22 @@ def _learning_time(figure: Figure, study: Study) -> None:
 
 def time_to_levels(members: Sequence[Curve], column: str, least: float) -> tuple[Array, Array]:
     """Time to reach each accuracy, as far as every seed got; shape (num_runs, num_levels)."""
-    tops = [
-        float(centred(rounds, values).max())
-        for rounds, _, values in (run.evaluated(column) for run in members)
-    ]
+    tops = []
+    for run in members:
+        rounds, _, values = run.evaluated(column)
+        tops.append(float(centred(rounds, values).max()))
     levels = np.arange(least, min(tops, default=0.0), 0.005)
-    return levels, np.stack([time_at(run, column, levels) for run in members]) if len(
-        levels
-    ) else np.empty((0, 0))
+    if not len(levels):
+        return levels, np.empty((0, 0))
+    return levels, np.stack([time_at(run, column, levels) for run in members])
 
 
 def _against_rounds(
-    figure: Figure, study: Study, columns: Sequence[tuple[str, str]], factor: float
+    figure: Figure, study: Results, columns: Sequence[tuple[str, str]], factor: float
 ) -> None:
     panels = figure.subplots(1, 2, sharey=factor != 1.0)
     for axes, (column, words) in zip(panels, columns, strict=True):
-        for place, arm in enumerate(study.arms()):
+        for place, arm in enumerate(study.arms):
             x, values = curves(_members(study, arm), column, "round")
             if column.endswith("loss"):
                 x, values = _until_diverged(x, values)
@@ -131,7 +130,7 @@ def _until_diverged(x: Array, values: Array) -> tuple[Array, Array]:
     return x[:num], values[:, :num]
 
 
-def _loss(figure: Figure, study: Study) -> None:
+def _loss(figure: Figure, study: Results) -> None:
     columns = [
         ("adapted_train_loss", "training loss F(w), adapted model"),
         ("train_loss", "training loss f(w), global model"),
@@ -144,15 +143,15 @@ def _loss(figure: Figure, study: Study) -> None:
         )  # a run that diverges leaves the picture
 
 
-def _accuracy(figure: Figure, study: Study) -> None:
+def _accuracy(figure: Figure, study: Results) -> None:
     columns = [(f"{metric}_accuracy", f"test accuracy, {metric} model [%]") for metric in METRICS]
     _against_rounds(figure, study, columns, 100.0)
 
 
-def _points(figure: Figure, study: Study, quantity: str, words: str, factor: float) -> None:
+def _points(figure: Figure, study: Results, quantity: str, words: str, factor: float) -> None:
     panels = figure.subplots(1, 2, sharey=True)
     for axes, metric in zip(panels, METRICS, strict=True):
-        for place, arm in enumerate(study.arms()):
+        for place, arm in enumerate(study.arms):
             x, mean, bars, share = points(study, arm, f"{quantity}_{metric}")
             style: Any = {"color": COLOURS[place], "marker": MARKERS[place], "markersize": 4}
             many = (
@@ -174,19 +173,16 @@ def _points(figure: Figure, study: Study, quantity: str, words: str, factor: flo
     _one_legend(panels)
 
 
-def points(study: Study, arm: str, quantity: str) -> tuple[Array, Array, Array, Array]:
+def points(study: Results, arm: str, quantity: str) -> tuple[Array, Array, Array, Array]:
     """Places on the axis, mean over the seeds that have a value, how far the bar goes below and
     above it, and the share of the seeds that have one.
 
     The bar is the 95 % interval of the mean from five seeds on, else the range of the seeds.
     """
-    places = sorted({row.x for row in study.rows})
     summaries = []
     shares = []
-    for x in places:
-        values = np.array(
-            [row.values[quantity] for row in study.rows if row.arm == arm and row.x == x]
-        )
+    for x in study.places:
+        values = study.column(quantity, arm, x=x)
         there = values[~np.isnan(values)]
         shares.append(len(there) / max(len(values), 1))
         mean, half = mean_interval(there)
@@ -195,11 +191,12 @@ def points(study: Study, arm: str, quantity: str) -> tuple[Array, Array, Array, 
         else:
             summaries.append((mean, half, half))
     means, *bars = np.array(summaries).T
-    return np.array(places, dtype=np.float64), means, np.array(bars), np.array(shares)
+    places = np.array(study.places, dtype=np.float64)
+    return places, means, np.array(bars), np.array(shares)
 
 
-def _members(study: Study, arm: str) -> list[Curve]:
-    return [curve for (_, _, name, _, _), curve in study.curves.items() if name == arm]
+def _members(study: Results, arm: str) -> list[Curve]:
+    return [row.curve for row in study.rows if row.arm == arm and row.curve is not None]
 
 
 def _one_legend(panels: Any) -> None:
@@ -211,7 +208,7 @@ def _one_legend(panels: Any) -> None:
         legend(drawn[0])
 
 
-KINDS: dict[str, Callable[[Figure, Study], None]] = {
+KINDS: dict[str, Callable[[Figure, Results], None]] = {
     "learning_time": _learning_time,
     "loss": _loss,
     "accuracy": _accuracy,
@@ -229,7 +226,7 @@ TARGET_AXIS = {"cifar10": (0.30, 0.60)}
 RATIO_AXIS = (0.1, 10.0)
 
 
-def draw_targets(studies: Sequence[Study]) -> Figure:
+def draw_targets(studies: Sequence[Results]) -> Figure:
     """How ratios of times depend on the target: median over seeds with its 95 % interval. A side
     that never reaches a target makes the ratio 0 or infinite, at the edge of the picture.
     """
@@ -265,17 +262,15 @@ def draw_targets(studies: Sequence[Study]) -> Figure:
         return figure
 
 
-def ratios_at(study: Study, slow: str, fast: str, levels: Array) -> tuple[Array, Array, Array]:
+def ratios_at(study: Results, slow: str, fast: str, levels: Array) -> tuple[Array, Array, Array]:
     """Median over seeds of a ratio of times at each level, and its interval; NaN where most seeds
     say nothing.
     """
-    rows = {
-        arm: np.stack(
-            [time_at(curve, "adapted_accuracy", levels) for curve in _members(study, arm)]
-        )
-        for arm in (slow, fast)
-    }
-    one, other = (np.where(np.isnan(times), np.inf, times) for times in rows.values())
+    times = []
+    for arm in (slow, fast):
+        reached = [time_at(curve, "adapted_accuracy", levels) for curve in _members(study, arm)]
+        times.append(np.nan_to_num(np.stack(reached), nan=np.inf, posinf=np.inf))
+    one, other = times
     with np.errstate(invalid="ignore", divide="ignore"):
         values = one / other
     result = []
@@ -285,7 +280,7 @@ def ratios_at(study: Study, slow: str, fast: str, levels: Array) -> tuple[Array,
             result.append((np.nan, np.nan, np.nan))
             continue
         interval = median_interval(telling)
-        result.append((interval.median, interval.low, interval.high))
+        result.append((interval.value, interval.low, interval.high))
     medians, low, high = np.clip(np.array(result).T, *RATIO_AXIS)
     return medians, low, high
 

@@ -6,11 +6,20 @@ yet others.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from autofl.config import MODEL_WEIGHTS
 from autofl.errors import AutoFLError
-from autofl.experiments.tuned import Constants
-from autofl_paper.recipes import ALGORITHMS, Arm, digits_here
+from autofl.jobs.tuned import Constants
+from autofl_paper.joint_results import LEVELS, read_joint
+from autofl_paper.recipes import ALGORITHMS
+from autofl_paper.results import Reader
+from autofl_paper.study import Arm, Studies, digits_here
+
+if TYPE_CHECKING:
+    from autofl_paper.page import Page
 
 BEYOND = 0.005
 """A run goes on until its accuracy, smoothed, is this far beyond the second target."""
@@ -34,7 +43,7 @@ class JointScale:
     targets: tuple[float, float]
     cifar_targets: tuple[float, float]
     every_arm: bool = True
-    choice_seeds: int = 2  # of the grid that (P1) is compared with
+    grid: int = 2  # seeds of the grid that (P1) is compared with; --seeds leaves it, it is large
 
 
 SCALES = {
@@ -368,7 +377,7 @@ def choices(scale: JointScale) -> list[Arm]:
     for cell, selected in CHOSEN.items():
         shared = (*digits(scale), *CELLS[cell])
         own = (*shared, "arm=autofl-j", f"simulation.num_selected={selected}")
-        arms.append(Arm("joint-choice", CHOICE, own, scale.choice_seeds, reading=cell))
+        arms.append(Arm("joint-choice", CHOICE, own, scale.grid, reading=cell))
         frequency = TUNED[cell, "autofl-j"].frequency if (cell, "autofl-j") in TUNED else 1.0
         for num_selected in (5, 10, 20):
             for d, tau in sizes:
@@ -377,9 +386,7 @@ def choices(scale: JointScale) -> list[Arm]:
                     name = f"|A_k| = {num_selected}, d = {d}, tau = {tau}, {bits:g} bit"
                     more = carried_out(constants, "autofl-j")
                     arms.append(
-                        Arm(
-                            "joint-choice", name, (*shared, *more), scale.choice_seeds, reading=cell
-                        )
+                        Arm("joint-choice", name, (*shared, *more), scale.grid, reading=cell)
                     )
     return arms
 
@@ -474,14 +481,34 @@ def seconds_of(arm: Arm, most_rounds: int) -> float:
     return 2.0 + ROUND_SECONDS.get(arm.study, 0.05) * min(usual, most_rounds)
 
 
-def with_joint_seeds(scale: JointScale, seeds: int | None) -> JointScale:
-    """A scale with another number of seeds, if one is given; from TUNING_SEED on they are not for
-    judging.
-    """
-    if seeds is None:
-        return scale
-    if not 1 <= seeds < TUNING_SEED:
-        raise AutoFLError(
-            f"--seeds {seeds}: must lie between 1 and {TUNING_SEED - 1}; later ones tune constants"
-        )
-    return replace(scale, seeds=seeds, few_seeds=seeds)
+def _targets(study: str, scale: JointScale) -> tuple[float, float]:
+    return scale.cifar_targets if study.endswith("cifar10") else scale.targets
+
+
+def _reader(study: str, scale: JointScale) -> Reader:
+    levels = LEVELS if study in DRAWN else ()
+    return partial(read_joint, targets=_targets(study, scale), levels=levels)
+
+
+def _about(study: str, scale: JointScale, data: str) -> dict[str, Any]:
+    return {"targets": list(_targets(study, scale))}
+
+
+def _page(folder: Path, names: Sequence[str] | None) -> "Page":
+    from autofl_paper.joint_page import page_of
+
+    return page_of(folder, names)
+
+
+JOINT = Studies(
+    folder="joint",
+    scales=SCALES,
+    arms=JOINT_STUDIES,
+    named=studies_named,
+    reader=_reader,
+    about=_about,
+    page=_page,
+    seconds=seconds_of,
+    most_seeds=TUNING_SEED - 1,
+    beyond="; later ones tune constants",
+)

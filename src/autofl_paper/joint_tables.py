@@ -26,8 +26,8 @@ from autofl_paper.joint import (
     TUNED_FEDAVG,
     TUNED_MAML,
 )
-from autofl_paper.joint_results import JointRow, JointStudy, named
 from autofl_paper.recipes import ALGORITHMS
+from autofl_paper.results import Results, named
 
 RESAMPLES = 10_000
 FOUR = tuple(ALGORITHMS.values())
@@ -100,191 +100,197 @@ def median_ratio(arm: Times, other: Times) -> Ratio:
     return Ratio(median, float(low), float(high), beyond > median, *counts)
 
 
-def times_of(study: JointStudy, arm: str, target: float, condition: str = "") -> Times:
+def times_of(study: Results, arm: str, target: float, condition: str = "") -> Times:
     """The times of an arm by seed; FASTEST is for each seed the least of the paper's four."""
-    if arm == FASTEST:
-        four = [
-            times_of(study, name, target, condition)
-            for name in FOUR
-            if study.rows_of(name, condition)
-        ]
-        times = np.array([one.time for one in four])
-        lasts = np.array([one.last for one in four])
-        least = np.where(np.isnan(times), np.inf, times).min(axis=0)
-        return Times(np.where(np.isinf(least), np.nan, least), lasts.min(axis=0))
-    rows = study.rows_of(arm, condition)
-    return Times(
-        np.array([row.values[named("time", target)] for row in rows]),
-        np.array([row.values["last"] for row in rows]),
-    )
+    if arm != FASTEST:
+        return Times(
+            study.column(named("time", target), arm, condition),
+            study.column("last", arm, condition),
+        )
+    times = []
+    lasts = []
+    for name in FOUR:
+        if study.rows_of(name, condition):
+            one = times_of(study, name, target, condition)
+            times.append(np.where(one.reached, one.time, np.inf))
+            lasts.append(one.last)
+    least = np.min(times, axis=0)
+    return Times(np.where(np.isinf(least), np.nan, least), np.min(lasts, axis=0))
 
 
-def pairs_of(study: JointStudy) -> list[tuple[str, str, str]]:
+def compared_arms(study: Results) -> list[tuple[str, str]]:
+    """Condition and arm, in order."""
+    return list(dict.fromkeys((row.reading, row.arm) for row in study.rows))
+
+
+def pairs_of(study: Results) -> list[tuple[str, str, str]]:
     """What is compared: condition, arm, and the one it is compared with."""
     pairs = []
-    for condition in dict.fromkeys(condition for condition, _ in study.arms()):
-        arms = [arm for place, arm in study.arms() if place == condition]
-        if study.name == "joint-guesses":
-            wanted = [(arm, AUTOFL_J) for arm in arms if arm != AUTOFL_J]
-        elif study.name == "joint-ablation":
-            wanted = [
-                (AUTOFL_J, "AutoFL"),
-                *((AUTOFL_J, arm) for arm in arms if arm.startswith("without ")),
-            ]
-            wanted += [(arm, NOTHING) for arm in arms if arm.startswith("only ")]
-        elif study.name == "joint-choice":
-            wanted = [(CHOICE, best_of(study, condition))]
-        elif study.name == "joint-cifar10":
-            wanted = [(arm, FASTEST) for arm in arms if arm not in FOUR]
-        else:
-            wanted = [(arm, "AutoFL") for arm in arms if arm != "AutoFL"]
-            wanted += [(AUTOFL_J, other) for other in (TUNED_MAML, TUNED_FEDAVG, *RIVALS)]
-            wanted += [(FEDAVG_J, TUNED_FEDAVG)]
+    for condition in study.readings:
+        arms = [arm for place, arm in compared_arms(study) if place == condition]
         known = {*arms, FASTEST}
-        pairs += [(condition, arm, other) for arm, other in wanted if {arm, other} <= known]
+        for arm, other in _wanted(study, condition, arms):
+            if {arm, other} <= known:
+                pairs.append((condition, arm, other))
     return pairs
 
 
-def best_of(study: JointStudy, condition: str) -> str:
+def _wanted(study: Results, condition: str, arms: Sequence[str]) -> list[tuple[str, str]]:
+    """Who is compared with whom in a study, where both are there."""
+    if study.name == "joint-guesses":
+        return [(arm, AUTOFL_J) for arm in arms if arm != AUTOFL_J]
+    if study.name == "joint-choice":
+        return [(CHOICE, best_of(study, condition, arms))]
+    if study.name == "joint-cifar10":
+        return [(arm, FASTEST) for arm in arms if arm not in FOUR]
+    if study.name == "joint-ablation":
+        without = [(AUTOFL_J, arm) for arm in arms if arm.startswith("without ")]
+        alone = [(arm, NOTHING) for arm in arms if arm.startswith("only ")]
+        return [(AUTOFL_J, "AutoFL"), *without, *alone]
+    wanted = [(arm, "AutoFL") for arm in arms if arm != "AutoFL"]
+    wanted += [(AUTOFL_J, other) for other in (TUNED_MAML, TUNED_FEDAVG, *RIVALS)]
+    return [*wanted, (FEDAVG_J, TUNED_FEDAVG)]
+
+
+def best_of(study: Results, condition: str, arms: Sequence[str]) -> str:
     """The constants with the least median time to the second target, those that do not get there
     last.
     """
+    target = study.about["targets"][1]
 
     def time(arm: str) -> float:
-        times = times_of(study, arm, study.targets[1], condition).time
-        return float(np.median(np.where(np.isnan(times), np.inf, times)))
+        times = times_of(study, arm, target, condition)
+        return float(np.median(np.where(times.reached, times.time, np.inf)))
 
-    return min(
-        (arm for place, arm in study.arms() if place == condition and arm != CHOICE), key=time
-    )
+    return min((arm for arm in arms if arm != CHOICE), key=time)
 
 
-def ratios(study: JointStudy) -> dict[tuple[str, str, str, float], Ratio]:
+def ratios(study: Results) -> dict[tuple[str, str, str, float], Ratio]:
     """Every ratio of a study by condition, arm, the other and target."""
-    return {
-        (*pair, target): median_ratio(
-            times_of(study, pair[1], target, pair[0]), times_of(study, pair[2], target, pair[0])
-        )
-        for pair in pairs_of(study)
-        for target in study.targets
-    }
+    measured = {}
+    for condition, arm, other in pairs_of(study):
+        for target in study.about["targets"]:
+            mine = times_of(study, arm, target, condition)
+            theirs = times_of(study, other, target, condition)
+            measured[condition, arm, other, target] = median_ratio(mine, theirs)
+    return measured
 
 
-def energy_share(study: JointStudy, arm: str, other: str, name: str, condition: str = "") -> str:
+def energy_share(study: Results, arm: str, other: str, name: str, condition: str = "") -> str:
     """An arm's energy over the other's, median over the seeds in which both are known [%]."""
     if not study.rows_of(other, condition):
         return "–"
-    pairs = zip(study.rows_of(arm, condition), study.rows_of(other, condition), strict=True)
-    shares = np.array(
-        [mine.values[name] / theirs.values[name] for mine, theirs in pairs if theirs.values[name]]
-    )
-    there = shares[~np.isnan(shares)]
-    return f"{100.0 * float(np.median(there)):.0f}" if len(there) else "–"
+    mine = study.column(name, arm, condition)
+    theirs = study.column(name, other, condition)
+    there = ~np.isnan(mine) & ~np.isnan(theirs) & (theirs != 0.0)
+    return f"{100.0 * float(np.median(mine[there] / theirs[there])):.0f}" if there.any() else "–"
 
 
-def ratio_table(study: JointStudy) -> Table:
+def ratio_table(study: Results) -> Table:
     """A row for each pair: the ratio of times to each target, how many runs of both reached it,
     shares of energy.
     """
+    targets = study.about["targets"]
     measured = ratios(study)
     body = []
-    for pair in pairs_of(study):
+    for condition, arm, other in pairs_of(study):
         cells = []
-        for target in study.targets:
-            ratio = measured[(*pair, target)]
+        for target in targets:
+            ratio = measured[condition, arm, other, target]
             cells += [str(ratio), f"{ratio.reached} and {ratio.reached_other} of {ratio.seeds}"]
-        names = ("energy_heard", named("energy", study.targets[0]))
-        cells += [energy_share(study, pair[1], pair[2], name, pair[0]) for name in names]
-        body.append([*_first(study, pair[0]), pair[1], pair[2], *cells])
+        for name in ("energy_heard", named("energy", targets[0])):
+            cells.append(energy_share(study, arm, other, name, condition))
+        body.append([condition, arm, other, *cells])
     headings = ["arm", "against"]
-    for target in study.targets:
+    for target in targets:
         headings += [f"times faster to {percent(target)}", "reached"]
     headings += [
         "energy of a UE heard in a round, share [%]",
-        f"total energy to {percent(study.targets[0])}, share [%]",
+        f"total energy to {percent(targets[0])}, share [%]",
     ]
-    return Table([*_heading(study), *headings], body)
+    return _table(headings, body)
 
 
-def arm_table(study: JointStudy) -> Table:
+def arm_table(study: Results) -> Table:
     """Medians over seeds; a target that was not reached counts as an endless time."""
-    first, second = study.targets
+    first, second = study.about["targets"]
     body = []
-    for condition, arm in study.arms():
-        rows = study.rows_of(arm, condition)
+    for condition, arm in compared_arms(study):
+
+        def column(name: str, target: float, arm: str = arm, condition: str = condition) -> Array:
+            return study.column(named(name, target), arm, condition)
+
         cells = [
-            *(_to_target(rows, named("time", target), "{:.3g}") for target in study.targets),
-            *(
-                _to_target(rows, named("rounds", target), "{:.0f}", count=False)
-                for target in study.targets
-            ),
-            _median(rows, "energy_heard", 1e3, "{:.2f}"),
-            _to_target(rows, named("energy", first), "{:.3g}", count=False),
-            _median(rows, "heard", 100.0, "{:.0f}"),
+            _to_target(column("time", first), "{:.3g}"),
+            _to_target(column("time", second), "{:.3g}"),
+            _to_target(column("rounds", first), "{:.0f}", count=False),
+            _to_target(column("rounds", second), "{:.0f}", count=False),
+            _median(1e3 * study.column("energy_heard", arm, condition), "{:.2f}"),
+            _to_target(column("energy", first), "{:.3g}", count=False),
+            _median(100.0 * study.column("heard", arm, condition), "{:.0f}"),
         ]
-        body.append([*_first(study, condition), arm, *cells])
+        body.append([condition, arm, *cells])
     headings = [
-        *(f"time to {percent(target)} [s]" for target in (first, second)),
-        *(f"rounds to {percent(target)}" for target in (first, second)),
+        "arm",
+        f"time to {percent(first)} [s]",
+        f"time to {percent(second)} [s]",
+        f"rounds to {percent(first)}",
+        f"rounds to {percent(second)}",
         "energy of a UE heard in a round [mJ]",
         f"total energy to {percent(first)} [J]",
         "heard [%]",
     ]
-    return Table([*_heading(study), "arm", *headings], body)
+    return _table(headings, body)
 
 
-def limit_table(study: JointStudy) -> Table:
+DECIDED = {
+    "tau": ("local_steps", 1.0, "{:.1f}"),
+    "d": ("num_samples", 1.0, "{:.1f}"),
+    "bits a weight": ("bits_per_weight", 1.0, "{:.2f}"),
+    "f / vartheta": ("frequency_share", 1.0, "{:.2f}"),
+    "round [ms]": ("round_time", 1e3, "{:.1f}"),
+}
+"""What an arm decided, by heading: the quantity, its factor and its form."""
+
+
+def limit_table(study: Results) -> Table:
     """How close the UEs came to their limits, and how often beyond; and what was decided."""
     body = []
-    for condition, arm in study.arms():
-        rows = study.rows_of(arm, condition)
-        beyond, checked = (
-            int(sum(row.values[name] for row in rows)) for name in ("violations", "checked")
-        )
+    for condition, arm in compared_arms(study):
+        rows = [row.values for row in study.rows_of(arm, condition)]
+        beyond = int(sum(row["violations"] for row in rows))
+        checked = int(sum(row["checked"] for row in rows))
+        diverged = int(sum(row["diverged"] for row in rows))
         cells = [
-            *(
-                f"{max(row.values[name] for row in rows):.4f}"
-                for name in ("energy_share", "power_share")
-            ),
+            f"{max(row['energy_share'] for row in rows):.4f}",
+            f"{max(row['power_share'] for row in rows):.4f}",
             f"{beyond} of {checked}",
-            f"{int(sum(row.values['diverged'] for row in rows))} of {len(rows)}",
-            _median(rows, "local_steps", 1.0, "{:.1f}"),
-            _median(rows, "num_samples", 1.0, "{:.1f}"),
-            _median(rows, "bits_per_weight", 1.0, "{:.2f}"),
-            _median(rows, "frequency_share", 1.0, "{:.2f}"),
-            _median(rows, "round_time", 1e3, "{:.1f}"),
+            f"{diverged} of {len(rows)}",
         ]
-        body.append([*_first(study, condition), arm, *cells])
-    headings = [
-        "largest e / E_max",
-        "largest p / P_max",
-        "violations",
-        "diverged",
-        "tau",
-        "d",
-        "bits a weight",
-    ]
-    return Table([*_heading(study), "arm", *headings, "f / vartheta", "round [ms]"], body)
+        for name, factor, form in DECIDED.values():
+            cells.append(_median(factor * study.column(name, arm, condition), form))
+        body.append([condition, arm, *cells])
+    headings = ["arm", "largest e / E_max", "largest p / P_max", "violations", "diverged", *DECIDED]
+    return _table(headings, body)
 
 
-def _heading(study: JointStudy) -> list[str]:
-    return ["with"] if any(condition for condition, _ in study.arms()) else []
+def _table(headings: Sequence[str], body: Sequence[Sequence[str]]) -> Table:
+    """A table whose rows begin with the condition, which is left out where there is only one."""
+    if any(row[0] for row in body):
+        return Table(["with", *headings], body)
+    return Table(headings, [row[1:] for row in body])
 
 
-def _first(study: JointStudy, condition: str) -> list[str]:
-    return [condition] if _heading(study) else []
-
-
-def _median(rows: Sequence[JointRow], name: str, factor: float, form: str) -> str:
-    values = np.array([row.values[name] for row in rows])
+def _median(values: Array, form: str) -> str:
     there = values[~np.isnan(values)]
-    return form.format(factor * float(np.median(there))) if len(there) else "–"
+    return form.format(float(np.median(there))) if len(there) else "–"
 
 
-def _to_target(rows: Sequence[JointRow], name: str, form: str, count: bool = True) -> str:
+def _to_target(values: Array, form: str, count: bool = True) -> str:
     """The median where what was not reached is endless, and how many reached it if not all."""
-    values = np.array([row.values[name] for row in rows])
-    middle = float(np.median(np.where(np.isnan(values), np.inf, values)))
-    reached = int((~np.isnan(values)).sum())
+    there = ~np.isnan(values)
+    middle = float(np.median(np.where(there, values, np.inf)))
     text = form.format(middle) if math.isfinite(middle) else "–"
-    return text if reached == len(values) or not count else f"{text} ({reached} of {len(values)})"
+    if count and not there.all():
+        return f"{text} ({int(there.sum())} of {len(values)})"
+    return text

@@ -4,19 +4,26 @@ paper's own cell.
 Cells, targets, radii and the margin of a tie were fixed before the runs were made.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from autofl.config import load_settings
 from autofl.core.decide import before_training, without_learning
 from autofl.core.round import ChannelAir
-from autofl.data import find
-from autofl.errors import AutoFLError
 from autofl.experiments.cell import whole_cell
 from autofl_paper.paper import LABELS, SAMPLE_SIZES
-from autofl_paper.recipes import ALGORITHMS, Arm
+from autofl_paper.radio_results import read_radio
+from autofl_paper.recipes import ALGORITHMS
+from autofl_paper.results import Reader
+from autofl_paper.study import Arm, Studies, digits_here
+
+if TYPE_CHECKING:
+    from autofl_paper.page import Page
 
 RADIO = "radio"
 """The study's name."""
@@ -94,12 +101,8 @@ def with_size(d: int) -> str:
 
 def arms(scale: RadioScale) -> list[Arm]:
     """Every arm in every cell."""
-    if find("mnist") is None and scale.name == "full":
-        raise AutoFLError(
-            "the full scale needs MNIST: run 'autofl data fetch mnist', or name its folder (AUTOFL_DATA)"
-        )
     shared = (
-        f"data.name={'mnist' if find('mnist') is not None else 'mnist5k'}",
+        f"data.name={digits_here(scale.name)}",
         f"stop.rounds={scale.rounds}",
         f"evaluation.every={scale.every}",
         f"evaluation.test_samples={scale.test_samples}",
@@ -148,10 +151,28 @@ def shares_that_can_send(cell: RadioCell, num_seeds: int) -> dict[str, float]:
     return {f"{budget:g}": share for budget, share in shares.items()}
 
 
-def with_radio_seeds(scale: RadioScale, seeds: int | None) -> RadioScale:
-    """A scale with another number of seeds, if one is given."""
-    if seeds is None:
-        return scale
-    if not 1 <= seeds <= 1000:
-        raise AutoFLError(f"--seeds {seeds}: must lie between 1 and 1000")
-    return replace(scale, seeds=seeds)
+def _reader(study: str, scale: RadioScale) -> Reader:
+    return partial(read_radio, targets=scale.targets)
+
+
+def _about(study: str, scale: RadioScale, data: str) -> dict[str, Any]:
+    budgets = {name: shares_that_can_send(CELLS[name], scale.seeds) for name in scale.cells}
+    return {"targets": list(scale.targets), "sizes": list(scale.sizes), "budgets": budgets}
+
+
+def _page(folder: Path, names: Sequence[str] | None) -> "Page":
+    from autofl_paper.radio_page import page_of
+
+    return page_of(folder)
+
+
+RADIO_STUDY = Studies(
+    folder=RADIO,
+    scales=SCALES,
+    arms={RADIO: arms},
+    named=list,
+    reader=_reader,
+    about=_about,
+    page=_page,
+    seconds=lambda arm, rounds: rounds * ROUND_SECONDS,
+)

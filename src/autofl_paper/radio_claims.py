@@ -9,35 +9,27 @@ Bonferroni's method.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
 
 import numpy as np
 
-from autofl.quality import mean_interval
 from autofl.units import Array
-from autofl_paper.joint_results import JointStudy, named
 from autofl_paper.paper import BEST_SIZE, TIME_RATIO, WORST_SIZE
 from autofl_paper.radio import (
     ALL_LABELS,
     CELLS,
     FEW_LABELS,
+    RADIO,
     at_radius,
     iid,
     with_labels,
     with_size,
 )
 from autofl_paper.recipes import ALGORITHMS
+from autofl_paper.results import Results, named
+from autofl_paper.verdicts import Claim, Effect, Judgement, Measured, Unit, judge
 
-Verdict = Literal["supported", "tie", "refuted", "inconclusive"]
-Unit = Literal["ratio", "points"]
-MARGIN: dict[Unit, float] = {"ratio": math.log(1.05), "points": 0.5}
-"""Below it an effect counts as none: 5 % of a time or of a number of rounds, half a point of
-accuracy.
-"""
-LEVEL = 0.95
-"""Coverage of an interval."""
 ALL = tuple(ALGORITHMS.values())
 AUTOFL, PER_FEDAVG, FEDAVG_1, FEDAVG_2 = ALL
 PLANNED = ((AUTOFL, PER_FEDAVG), (FEDAVG_2, FEDAVG_1))
@@ -48,11 +40,11 @@ PLANNED = ((AUTOFL, PER_FEDAVG), (FEDAVG_2, FEDAVG_1))
 class CellView:
     """The runs of one cell, looked up by arm; values of shape (num_seeds,)."""
 
-    study: JointStudy
+    results: Results
     cell: str
 
     def __call__(self, quantity: str, arm: str) -> Array:
-        return np.array([row.values[quantity] for row in self.study.rows_of(arm, self.cell)])
+        return self.results.column(quantity, arm, self.cell)
 
     def faster(self, slow: str, fast: str) -> Array:
         """ln(time of `slow` / time of `fast`), mean over the targets that say something; NaN where
@@ -73,7 +65,7 @@ class CellView:
 
     @property
     def _names(self) -> list[str]:
-        return [named("time", target) for target in self.study.about["targets"]]
+        return [named("time", target) for target in self.results.about["targets"]]
 
     def log_ratios(self, slow: str, fast: str) -> Array:
         """ln of the ratio of times to each target, shape (num_targets, num_seeds)."""
@@ -116,125 +108,53 @@ def mean_over_targets(ratios: Array) -> Array:
     return np.asarray(np.nansum(ratios, axis=0) / np.where(counts, counts, np.nan))
 
 
-Effect = Callable[[CellView], Array | dict[str, Array]]
-"""What each seed says, or what it says of each of several comparisons, all of which a claim
-asserts.
-"""
+def claim_of(
+    name: str,
+    words: str,
+    figure: str,
+    quantity: str,
+    effect: Callable[[CellView], Measured],
+    unit: Unit = "ratio",
+) -> Claim:
+    """A claim in our words, its figure, and what each seed says of it in a cell.
 
-
-@dataclass(frozen=True)
-class RadioClaim:
-    """A claim in our words, its figure, and what each seed says of it in a cell."""
-
-    name: str
-    words: str
-    figure: str
-    quantity: str
-    effect: Effect
-    unit: Unit = "ratio"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A claim in a cell: mean over seeds and interval of its effect, of several comparisons the
-    least; the verdict.
+    A target that the untrained model meets takes no time; the logarithm of such a ratio is infinite
+    and says nothing.
     """
 
-    claim: RadioClaim
-    cell: str
-    effect: float
-    low: float
-    high: float
-    seeds: int  # that say something
-    verdict: Verdict
-    worst: str = ""  # name of the comparison with the least effect
+    def values(view: CellView, target: int | None) -> Measured:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            measured = effect(view)
+        if isinstance(measured, dict):
+            return {key: _finite(column) for key, column in measured.items()}
+        return _finite(measured)
 
-    def __str__(self) -> str:
-        if not self.seeds:
-            return "–"
-        return (
-            f"{self.worst}: " * bool(self.worst)
-            + f"{self.shown(self.effect)} [{self.shown(self.low)}, {self.shown(self.high)}]"
-        )
-
-    def shown(self, value: float) -> str:
-        """As a ratio, or in points."""
-        if math.isnan(value):
-            return "–"
-        if self.claim.unit == "points":
-            return f"{round(value, 1) + 0.0:.1f}"
-        ratio = math.exp(value)
-        return f"{ratio:.2f}" if ratio < 10.0 else f"{ratio:.0f}"
+    return Claim(name, words, (RADIO,), figure, quantity, values, Effect(unit))
 
 
-def verdict_of(effect: float, low: float, high: float, margin: float) -> Verdict:
-    """supported: surely above 0, and beyond the margin; refuted: the same below; tie: surely within
-    the margin.
-    """
-    if low > 0.0 and effect > margin:
-        return "supported"
-    if high < 0.0 and effect < -margin:
-        return "refuted"
-    return "tie" if low >= -margin and high <= margin else "inconclusive"
+def _finite(values: Array) -> Array:
+    return np.where(np.isfinite(values), values, np.nan)
 
 
-def judge(claim: RadioClaim, study: JointStudy, cell: str) -> Finding:
-    """What the seeds say together; where fewer than half say anything, nothing."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        effects = claim.effect(CellView(study, cell))
-    alone = effects if isinstance(effects, dict) else {"": effects}
-    findings = [
-        _judge_alone(claim, cell, name, values, len(alone)) for name, values in alone.items()
-    ]
-    told = [finding for finding in findings if finding.seeds]
-    if not told:
-        return findings[0]
-    worst = min(told, key=lambda finding: finding.effect)
-    verdicts = {finding.verdict for finding in findings}
-    if "refuted" in verdicts:
-        return replace(worst, verdict="refuted")
-    if "inconclusive" in verdicts or len(verdicts) == 1:
-        return replace(worst, verdict=verdicts.pop() if len(verdicts) == 1 else "inconclusive")
-    return replace(
-        worst, verdict="tie"
-    )  # some are supported, some are ties: of the least there is none
-
-
-def _judge_alone(claim: RadioClaim, cell: str, name: str, effects: Array, num: int) -> Finding:
-    """One of `num` comparisons; that it alone refutes the claim has to be surer the more there are."""
-    telling = effects[np.isfinite(effects)]  # a target that the untrained model meets takes no time
-    if 2 * len(telling) <= len(effects):
-        return Finding(claim, cell, math.nan, math.nan, math.nan, 0, "inconclusive")
-    effect, half = mean_interval(telling)
-    wide = mean_interval(telling, 1.0 - (1.0 - LEVEL) / num)[1]
-    margin = MARGIN[claim.unit]
-    verdict = verdict_of(effect, effect - half, effect + half, margin)
-    if verdict == "refuted" and effect + wide >= 0.0:
-        verdict = "inconclusive"
-    return Finding(claim, cell, effect, effect - half, effect + half, len(telling), verdict, name)
-
-
-def judge_all(study: JointStudy) -> dict[str, list[Finding]]:
-    """For each claim its findings, cell by cell."""
-    cells = list(dict.fromkeys(row.condition for row in study.rows))
-    return {
-        claim.name: [judge(claim, study, cell) for cell in cells]
-        for claim in claims_of(study.about["sizes"])
-    }
+def judge_cells(results: Results) -> list[list[Judgement]]:
+    """For each claim its verdicts, cell by cell."""
+    views = [CellView(results, cell) for cell in results.readings]
+    claims = claims_of(results.about["sizes"])
+    return [[judge(claim, view) for view in views] for claim in claims]
 
 
 def _no_name(algorithm: str) -> str:
     return algorithm
 
 
-def _learning_time(data: str, name: Callable[[str], str], figure: str) -> list[RadioClaim]:
+def _learning_time(data: str, name: Callable[[str], str], figure: str) -> list[Claim]:
     """Fig. 2 for one data setting; `name` gives an algorithm's arm."""
     auto, per, one, two = (name(algorithm) for algorithm in ALL)
 
-    def compared(key: str, words: str, slow: str, fast: str, bound: float = 1.0) -> RadioClaim:
+    def compared(key: str, words: str, slow: str, fast: str, bound: float = 1.0) -> Claim:
         shown = f"{slow} / {fast}".replace(", i.i.d.", "")
         quantity = f"time, {shown}" + ("" if bound == 1.0 else f" / {bound:g}")
-        return RadioClaim(
+        return claim_of(
             f"{key}-{data}",
             f"{words} ({data})",
             figure,
@@ -251,7 +171,7 @@ def _learning_time(data: str, name: Callable[[str], str], figure: str) -> list[R
         }
 
     return [
-        RadioClaim(
+        claim_of(
             f"least-{data}",
             f"AutoFL needs the least time ({data})",
             figure,
@@ -266,21 +186,21 @@ def _learning_time(data: str, name: Callable[[str], str], figure: str) -> list[R
     ]
 
 
-def _across_data() -> list[RadioClaim]:
+def _across_data() -> list[Claim]:
     def unrest(view: CellView) -> Array:
         return np.mean(
             [np.log(view("unrest", arm) / view("unrest", iid(arm))) for arm in ALL], axis=0
         )
 
     return [
-        RadioClaim(
+        claim_of(
             "iid-faster",
             "I.i.d. data is learned faster",
             "2",
             "time, non-i.i.d. / i.i.d., mean of the four",
             lambda view: mean_over_targets(np.stack([view.faster(arm, iid(arm)) for arm in ALL])),
         ),
-        RadioClaim(
+        claim_of(
             "iid-steadier",
             "I.i.d. data gives steadier results",
             "2",
@@ -290,7 +210,7 @@ def _across_data() -> list[RadioClaim]:
     ]
 
 
-def _sample_sizes(sizes: Sequence[int]) -> list[RadioClaim]:
+def _sample_sizes(sizes: Sequence[int]) -> list[Claim]:
     """Fig. 3."""
     rising = [d for d in sizes if d <= BEST_SIZE]
 
@@ -301,28 +221,28 @@ def _sample_sizes(sizes: Sequence[int]) -> list[RadioClaim]:
         return {f"{a} to {b}": view.faster(with_size(a), with_size(b)) for a, b in pairwise(rising)}
 
     return [
-        RadioClaim(
+        claim_of(
             "any-size",
             "AutoFL is faster than Per-FedAvg with any d",
             "3",
             "time, each d / AutoFL",
             any_size,
         ),
-        RadioClaim(
+        claim_of(
             "size-40",
             "d = 40 is faster than d = 5",
             "3",
             "time, d = 5 / d = 40",
             lambda view: view.faster(with_size(5), with_size(BEST_SIZE)),
         ),
-        RadioClaim(
+        claim_of(
             "size-each",
             "Each step from d = 5 to 40 is faster",
             "3",
             "time, d / next d, each step",
             each_step,
         ),
-        RadioClaim(
+        claim_of(
             "size-60",
             "d = 60 is slower than d = 40",
             "3",
@@ -332,7 +252,7 @@ def _sample_sizes(sizes: Sequence[int]) -> list[RadioClaim]:
     ]
 
 
-def _radius() -> list[RadioClaim]:
+def _radius() -> list[Claim]:
     """Fig. 5a and 5b: R_1 is the scenario's radius, R_2 and R_3 are farther out in equal steps."""
 
     def rounds(view: CellView) -> list[Array]:
@@ -351,21 +271,21 @@ def _radius() -> list[RadioClaim]:
         return (values[2] - values[1]) - (values[1] - values[0])
 
     return [
-        RadioClaim(
+        claim_of(
             "radius-rounds",
             "K* grows with the radius",
             "5a",
             "K* at R_3 / at R_1",
             lambda view: np.log(rounds(view)[2] / rounds(view)[0]),
         ),
-        RadioClaim(
+        claim_of(
             "radius-rounds-faster",
             "K* grows ever faster with the radius",
             "5a",
             "mean K* at R_1 and R_3 / K* at R_2",
             lambda view: np.log((rounds(view)[0] + rounds(view)[2]) / (2.0 * rounds(view)[1])),
         ),
-        RadioClaim(
+        claim_of(
             "radius-accuracy",
             "Accuracy falls with the radius",
             "5b",
@@ -373,7 +293,7 @@ def _radius() -> list[RadioClaim]:
             lambda view: best(view)[0] - best(view)[2],
             "points",
         ),
-        RadioClaim(
+        claim_of(
             "radius-accuracy-faster",
             "Accuracy falls ever faster with the radius",
             "5b",
@@ -381,7 +301,7 @@ def _radius() -> list[RadioClaim]:
             lambda view: -outer_less_inner(best(view)),
             "points",
         ),
-        RadioClaim(
+        claim_of(
             "radius-planning",
             "Planning helps more the larger the radius",
             "5b",
@@ -392,7 +312,7 @@ def _radius() -> list[RadioClaim]:
     ]
 
 
-def _labels() -> list[RadioClaim]:
+def _labels() -> list[Claim]:
     """Fig. 5c and 5d."""
 
     def at(labels: int) -> Callable[[str], str]:
@@ -403,7 +323,7 @@ def _labels() -> list[RadioClaim]:
         return 100.0 * (view("best", with_labels(AUTOFL, labels)) - others)
 
     return [
-        RadioClaim(
+        claim_of(
             "labels-rounds",
             "K* falls with the labels of a UE",
             "5c",
@@ -412,7 +332,7 @@ def _labels() -> list[RadioClaim]:
                 view.mean("rounds", at(FEW_LABELS)) / view.mean("rounds", at(ALL_LABELS))
             ),
         ),
-        RadioClaim(
+        claim_of(
             "labels-accuracy",
             "Accuracy grows with the labels of a UE",
             "5d",
@@ -422,7 +342,7 @@ def _labels() -> list[RadioClaim]:
             ),
             "points",
         ),
-        RadioClaim(
+        claim_of(
             "labels-lead",
             "AutoFL gains more the more heterogeneous the data",
             "5d",
@@ -433,7 +353,7 @@ def _labels() -> list[RadioClaim]:
     ]
 
 
-def claims_of(sizes: Sequence[int]) -> list[RadioClaim]:
+def claims_of(sizes: Sequence[int]) -> list[Claim]:
     """The claims in the order of the figures; `sizes` are the d of Fig. 3."""
     return [
         *_learning_time("i.i.d.", iid, "2a"),

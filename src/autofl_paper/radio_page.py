@@ -2,11 +2,10 @@
 did.
 """
 
-import json
 import math
-import os
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +14,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from autofl.errors import AutoFLError
-from autofl.files import write_whole
-from autofl.report.about import DATA_NAMES
-from autofl.report.plots import figure_of, save
+from autofl.report.plots import figure_of
 from autofl.report.table import Table
-from autofl_paper.joint_results import JointStudy
-from autofl_paper.page import fill
-from autofl_paper.radio import CELLS, RADIO, with_size
-from autofl_paper.radio_claims import (
-    AUTOFL,
-    MARGIN,
-    PER_FEDAVG,
-    Finding,
-    Unit,
-    Verdict,
-    judge_all,
-)
-from autofl_paper.radio_results import read_radio
+from autofl.units import Array
+from autofl_paper.page import PICTURES, Page, data_name, made_where
+from autofl_paper.radio import CELLS, RADIO, at_radius, with_size
+from autofl_paper.radio_claims import AUTOFL, PER_FEDAVG, judge_cells
+from autofl_paper.results import Results, read_results
+from autofl_paper.verdicts import MARGINS, Effect, Judgement, Unit, Verdict
 
 LOOKS: dict[Verdict, tuple[str, str]] = {
     "supported": ("#009E73", "o"),
@@ -51,26 +41,24 @@ ratio, with Student's 95 % interval. supported: the whole interval is above, and
 or half a point; refuted: the same below; tie: the interval is within the margin; inconclusive: everything else."""
 
 
-def draw_claims(study: JointStudy) -> Figure:
+def draw_claims(results: Results, judged: Sequence[Sequence[Judgement]]) -> Figure:
     """Every claim in every cell: effect and interval in the colour of the verdict, the margin of a
     tie shaded.
     """
-    findings = list(judge_all(study).values())
-    blocks: dict[Unit, list[list[Finding]]] = {
-        unit: [row for row in findings if row[0].claim.unit == unit] for unit in MARGIN
-    }
-    cells = [finding.cell for finding in findings[0]]
-    with figure_of(3.0 + 2.1 * len(cells), 2.0 + 0.24 * len(findings)) as figure:
+    blocks: dict[Unit, list[Sequence[Judgement]]] = {unit: [] for unit in MARGINS}
+    for row in judged:
+        blocks[unit_of(row[0])].append(row)
+    cells = results.readings
+    with figure_of(3.0 + 2.1 * len(cells), 2.0 + 0.24 * len(judged)) as figure:
         heights = [len(rows) for rows in blocks.values()]
         panels = figure.subplots(
             2, len(cells), sharey="row", squeeze=False, gridspec_kw={"height_ratios": heights}
         )
-        for axes_of_block, (unit, rows) in zip(panels, blocks.items(), strict=True):
-            for place, axes in enumerate(axes_of_block):
+        for panels_of_block, (unit, rows) in zip(panels, blocks.items(), strict=True):
+            for place, axes in enumerate(panels_of_block):
                 _draw_block(axes, unit, [row[place] for row in rows])
-            axes_of_block[0].set_yticks(
-                range(len(rows)), [_words(row[0]) for row in rows], fontsize=7.5
-            )
+            words = [f"{row[0].claim.words}  {row[0].claim.where}" for row in rows]
+            panels_of_block[0].set_yticks(range(len(rows)), words, fontsize=7.5)
         for axes, cell in zip(panels[0], cells, strict=True):
             axes.set_title(CELLS[cell].title, fontsize=9)
         for verdict, (colour, marker) in LOOKS.items():
@@ -81,36 +69,28 @@ def draw_claims(study: JointStudy) -> Figure:
         return figure
 
 
-def _words(finding: Finding) -> str:
-    return f"{finding.claim.words}  {finding.claim.figure}"
+def unit_of(one: Judgement) -> Unit:
+    """What the effect of a claim is measured in."""
+    assert isinstance(one.claim.rule, Effect)
+    return one.claim.rule.unit
 
 
-def _draw_block(axes: Axes, unit: Unit, findings: Sequence[Finding]) -> None:
+def _draw_block(axes: Axes, unit: Unit, judged: Sequence[Judgement]) -> None:
     left, right = LIMITS[unit]
-    axes.axvspan(-MARGIN[unit], MARGIN[unit], color="#E69F00", alpha=0.2, linewidth=0)
+    margin = MARGINS[unit]
+    axes.axvspan(-margin, margin, color="#E69F00", alpha=0.2, linewidth=0)
     axes.axvline(0.0, color="black", linewidth=0.6)
-    for y, finding in enumerate(findings):
-        if not finding.seeds:
+    for y, one in enumerate(judged):
+        if one.interval is None:
             axes.text(0.0, y, "target not reached", ha="center", va="center", fontsize=6)
             continue
-        colour, marker = LOOKS[finding.verdict]
-        if not math.isnan(finding.low):
-            axes.plot(
-                np.clip([finding.low, finding.high], left, right),
-                [y, y],
-                color=colour,
-                linewidth=1.4,
-            )
-        axes.plot(
-            np.clip(finding.effect, left, right),
-            y,
-            marker,
-            color=colour,
-            markersize=5,
-            clip_on=False,
-        )
+        colour, marker = LOOKS[one.verdict]
+        ends = np.clip([one.interval.low, one.interval.high], left, right)
+        axes.plot(ends, [y, y], color=colour, linewidth=1.4)
+        effect = np.clip(one.interval.value, left, right)
+        axes.plot(effect, y, marker, color=colour, markersize=5, clip_on=False)
     axes.set_xlim(left, right)
-    axes.set_ylim(len(findings) - 0.5, -0.5)
+    axes.set_ylim(len(judged) - 0.5, -0.5)
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="x", labelsize=7)
     if unit == "ratio":
@@ -120,174 +100,168 @@ def _draw_block(axes: Axes, unit: Unit, findings: Sequence[Finding]) -> None:
         axes.set_xlabel("points of accuracy", fontsize=8)
 
 
-def claim_table(study: JointStudy) -> Table:
+def claim_table(results: Results, judged: Sequence[Sequence[Judgement]]) -> Table:
     """Every claim: effect, interval and verdict in each cell."""
-    findings = judge_all(study)
-    cells = [CELLS[finding.cell].title for finding in next(iter(findings.values()))]
-    body = [
-        [
-            row[0].claim.words,
-            row[0].claim.figure,
-            row[0].claim.quantity,
-            *(f"{x} {x.verdict}" for x in row),
-        ]
-        for row in findings.values()
-    ]
+    cells = [CELLS[cell].title for cell in results.readings]
+    body = []
+    for row in judged:
+        claim = row[0].claim
+        verdicts = [f"{one.measured} {one.verdict}" for one in row]
+        body.append([claim.words, claim.where, claim.quantity, *verdicts])
     return Table(["claim", "Fig.", "what is measured", *cells], body)
 
 
-def count_table(study: JointStudy) -> Table:
+def count_table(results: Results, judged: Sequence[Sequence[Judgement]]) -> Table:
     """How many claims of each cell have which verdict."""
-    columns = zip(*judge_all(study).values(), strict=True)
     body = []
-    for findings in columns:
-        counts = Counter(finding.verdict for finding in findings)
-        body.append([CELLS[findings[0].cell].title, *(str(counts[verdict]) for verdict in LOOKS)])
+    for place, cell in enumerate(results.readings):
+        counts = Counter(row[place].verdict for row in judged)
+        body.append([CELLS[cell].title, *(str(counts[verdict]) for verdict in LOOKS)])
     return Table(["cell", *LOOKS], body)
 
 
-def air_table(study: JointStudy) -> Table:
+def air_table(results: Results) -> Table:
     """What the radio did: medians over seeds of what `on_air` reads off AutoFL's and Per-FedAvg's
     runs.
     """
-    headings = ["cell", "algorithm", "SNR at P_max, quartiles [dB]", "may send, heard [%]", "round [s]",
-                "computing, sending, receiving [% of a round]", "d", "p / P_max [%]", "d, p cut by energy [%]",
-                "computing [% of energy]"]  # fmt: skip
     body = []
-    for cell in dict.fromkeys(row.condition for row in study.rows):
+    for cell in results.readings:
         for arm in (AUTOFL, PER_FEDAVG, with_size(60)):
-            rows = [row.values for row in study.rows_of(arm, cell)]
-            middle = {name: _middle([values[name] for values in rows]) for name in rows[0]}
-            percent = {name: f"{100 * value:.3g}" for name, value in middle.items()}
-            body.append(
-                [
-                    CELLS[cell].title,
-                    arm,
-                    ", ".join(f"{middle[f'snr_{q}']:.1f}" for q in (25, 50, 75)),
-                    f"{percent['planned']}, {percent['heard']}",
-                    f"{middle['round_time']:.3g}",
-                    ", ".join(percent[name] for name in ("computing", "sending", "receiving")),
-                    f"{middle['samples']:.0f}",
-                    percent["power_share"],
-                    f"{percent['samples_by_energy']}, {percent['power_by_energy']}",
-                    percent["energy_of_computing"],
-                ]
-            )
-    return Table(headings, body)
 
+            def middle(name: str, cell: str = cell, arm: str = arm) -> float:
+                return _middle(results.column(name, arm, cell))
 
-def _middle(values: Sequence[float]) -> float:
-    there = [value for value in values if not math.isnan(value)]
-    return float(np.median(there)) if there else math.nan
+            def percent(*names: str) -> str:
+                return ", ".join(f"{100 * middle(name):.3g}" for name in names)
 
-
-def radius_table(study: JointStudy) -> Table:
-    """Fig. 5a and 5b in numbers: who is heard at each radius, and what comes of it."""
-    headings = ["cell", "radius [m]", "AutoFL's updates heard [%]", "K* of AutoFL", "best accuracy of AutoFL [%]",
-                "of Per-FedAvg [%]"]  # fmt: skip
-    body = []
-    for cell in dict.fromkeys(row.condition for row in study.rows):
-        for place, radius in enumerate(CELLS[cell].radii):
-            arms = [
-                name if not place else f"{name}, R = {radius} m" for name in (AUTOFL, PER_FEDAVG)
+            quartiles = ", ".join(f"{middle(f'snr_{quarter}'):.1f}" for quarter in (25, 50, 75))
+            cells = [
+                CELLS[cell].title,
+                arm,
+                quartiles,
+                percent("planned", "heard"),
+                f"{middle('round_time'):.3g}",
+                percent("computing", "sending", "receiving"),
+                f"{middle('samples'):.0f}",
+                percent("power_share"),
+                percent("samples_by_energy", "power_by_energy"),
+                percent("energy_of_computing"),
             ]
-            auto, per = ([row.values for row in study.rows_of(arm, cell)] for arm in arms)
-            body.append(
-                [
-                    CELLS[cell].title,
-                    str(radius),
-                    f"{100 * _middle([v['heard'] for v in auto]):.0f}",
-                    f"{_middle([v['rounds'] for v in auto]):.0f}",
-                    *(f"{100 * _middle([v['best'] for v in arm]):.1f}" for arm in (auto, per)),
-                ]
-            )
+            body.append(cells)
+    headings = [
+        "cell",
+        "algorithm",
+        "SNR at P_max, quartiles [dB]",
+        "may send, heard [%]",
+        "round [s]",
+        "computing, sending, receiving [% of a round]",
+        "d",
+        "p / P_max [%]",
+        "d, p cut by energy [%]",
+        "computing [% of energy]",
+    ]
     return Table(headings, body)
 
 
-def budget_table(study: JointStudy) -> Table:
+def _middle(values: Array) -> float:
+    there = values[~np.isnan(values)]
+    return float(np.median(there)) if len(there) else math.nan
+
+
+def radius_table(results: Results) -> Table:
+    """Fig. 5a and 5b in numbers: who is heard at each radius, and what comes of it."""
+    body = []
+    for cell in results.readings:
+        first, *others = CELLS[cell].radii
+        for radius in (first, *others):
+            arms = [AUTOFL, PER_FEDAVG]
+            if radius != first:
+                arms = [at_radius(arm, radius) for arm in arms]
+            heard = _middle(results.column("heard", arms[0], cell))
+            rounds = _middle(results.column("rounds", arms[0], cell))
+            best = [f"{100 * _middle(results.column('best', arm, cell)):.1f}" for arm in arms]
+            body.append(
+                [CELLS[cell].title, str(radius), f"{100 * heard:.0f}", f"{rounds:.0f}", *best]
+            )
+    headings = [
+        "cell",
+        "radius [m]",
+        "AutoFL's updates heard [%]",
+        "K* of AutoFL",
+        "best accuracy of AutoFL [%]",
+        "of Per-FedAvg [%]",
+    ]
+    return Table(headings, body)
+
+
+def budget_table(results: Results) -> Table:
     """Who can send by E_max: with the paper's, and the least that serves half and nine tenths of
     the UEs.
     """
     body = []
-    for cell, told in study.about["budgets"].items():
-        shares = {float(budget): share for budget, share in told.items()}
-        least = [
-            min((b for b, share in shares.items() if share >= part), default=None)
-            for part in (0.5, 0.9)
-        ]
-        texts = [f"> {max(shares):g} J" if budget is None else f"{budget:g} J" for budget in least]
-        body.append(
-            [
-                CELLS[cell].title,
-                f"{100 * shares[min(shares)]:.0f}",
-                *texts,
-                f"{100 * max(shares.values()):.0f}",
-            ]
-        )
-    return Table(
-        [
-            "cell",
-            "can send with the paper's 3 mJ [%]",
-            "E_max for half of the UEs",
-            "for 90 %",
-            "can send at 50 J [%]",
-        ],
-        body,
-    )
+    for cell, by_budget in results.about["budgets"].items():
+        shares = {float(budget): share for budget, share in by_budget.items()}
+        texts = []
+        for part in (0.5, 0.9):
+            enough = [budget for budget, share in shares.items() if share >= part]
+            texts.append(f"{min(enough):g} J" if enough else f"> {max(shares):g} J")
+        with_papers = f"{100 * shares[min(shares)]:.0f}"
+        most = f"{100 * max(shares.values()):.0f}"
+        body.append([CELLS[cell].title, with_papers, *texts, most])
+    headings = [
+        "cell",
+        "can send with the paper's 3 mJ [%]",
+        "E_max for half of the UEs",
+        "for 90 %",
+        "can send at 50 J [%]",
+    ]
+    return Table(headings, body)
 
 
-def about_line(study: JointStudy) -> str:
-    about = study.about
-    data = DATA_NAMES.get(str(about["data"]), str(about["data"]))
+def about_line(results: Results) -> str:
+    """Everything about the runs of the study."""
+    about = results.about
     targets = ", ".join(f"{100 * target:g}" for target in about["targets"])
     return (
-        f"{data}, {about['num_selected']} of {about['num_ue']} UEs a round, {about['seeds']} seeds, {about['rounds']}"
-        f" rounds, {about['scale']} scale; time is simulated, to {targets} % adapted accuracy, geometric mean;"
-        f" {about['runs']} runs in {about['seconds'] / 60:.0f} min ({about['device']}, {about['cores']} cores, PyTorch"
-        f" {about['torch']}), commit {str(about['commit'] or 'unknown')[:10]}."
-        f" `autofl reproduce radio --scale {about['scale']}`"
+        f"{data_name(about)}, {about['num_selected']} of {about['num_ue']} UEs a round, {about['seeds']} seeds,"
+        f" {about['rounds']} rounds, {about['scale']} scale; time is simulated, to {targets} % adapted accuracy,"
+        f" geometric mean; {made_where(results)} `autofl reproduce radio --scale {about['scale']}`"
     )
 
 
-def blocks(study: JointStudy, pictures: str) -> dict[str, str]:
-    """The generated parts of the page by name; `pictures` is the path from the page to the picture."""
-    return {
-        "radio-picture": f"![Each claim in each cell: effect, interval, verdict]({pictures}{RADIO}.png)",
-        "radio-count": count_table(study).markdown(),
-        "radio-claims": claim_table(study).markdown(),
-        "radio-air": air_table(study).markdown(),
-        "radio-radius": radius_table(study).markdown(),
-        "radio-budgets": budget_table(study).markdown(),
-        "radio-about": about_line(study),
+def page_of(folder: Path) -> Page:
+    """All that is shown of the results in a folder."""
+    studies = read_results(folder, [RADIO])
+    if not studies:
+        raise AutoFLError(f"{folder}: no results of the study radio in it")
+    results = studies[RADIO]
+    judged = judge_cells(results)
+    claims = claim_table(results, judged)
+    tables = [claims, air_table(results), radius_table(results), budget_table(results)]
+    texts = [table.markdown() for table in tables]
+    blocks = {
+        "radio-picture": f"![Each claim in each cell: effect, interval, verdict]({PICTURES}{RADIO}.png)",
+        "radio-count": count_table(results, judged).markdown(),
+        "radio-claims": texts[0],
+        "radio-air": texts[1],
+        "radio-radius": texts[2],
+        "radio-budgets": texts[3],
+        "radio-about": about_line(results),
     }
-
-
-def plain_results(study: JointStudy) -> dict[str, Any]:
-    """Claims and tables as plain values."""
-    return {
-        "about": study.about,
-        "claims": [
-            {"name": x.claim.name, "claim": x.claim.words, "figure": x.claim.figure, "quantity": x.claim.quantity,
-             "cell": x.cell, "unit": x.claim.unit, "measured": str(x), "seeds": x.seeds, "verdict": x.verdict}
-            for row in judge_all(study).values() for x in row
-        ],
-    }  # fmt: skip
-
-
-def report_radio(folder: Path, out: Path, page: Path | None = None) -> list[Path]:
-    """Draw the picture, write report.md and tables.json, fill a page. Returns the files."""
-    study = read_radio(folder)
-    if page is not None and not page.is_file():
-        raise AutoFLError(f"{page}: no such page")
-    out.mkdir(parents=True, exist_ok=True)
-    files = save(draw_claims(study), out / RADIO)
-    texts = blocks(study, "")
-    text = "\n\n".join(["# The paper's claims with real radio", *texts.values(), HOW])
-    write_whole(out / "report.md", text + "\n", sync=False)
-    tables = json.dumps(plain_results(study), indent=1, ensure_ascii=False)
-    write_whole(out / "tables.json", tables + "\n", sync=False)
-    if page is not None:
-        way = Path(os.path.relpath(out.resolve(), page.parent.resolve())).as_posix()
-        filled = fill(page.read_text(encoding="utf-8"), blocks(study, f"{way}/"))
-        write_whole(page.resolve(), filled)
-    return [*files, out / "report.md", out / "tables.json"]
+    plain: dict[str, Any] = {"about": results.about, "claims": []}
+    for row in judged:
+        for one, cell in zip(row, results.readings, strict=True):
+            told = {
+                "name": one.claim.name,
+                "claim": one.claim.words,
+                "figure": one.claim.where,
+                "quantity": one.claim.quantity,
+                "cell": cell,
+                "unit": unit_of(one),
+                "measured": one.measured,
+                "seeds": one.telling,
+                "verdict": one.verdict,
+            }
+            plain["claims"].append(told)
+    pictures = {RADIO: partial(draw_claims, results, judged)}
+    return Page("The paper's claims with real radio", HOW, pictures, blocks, tables, plain)

@@ -4,28 +4,21 @@ did meanwhile.
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from autofl.config import parse_settings
-from autofl.errors import AutoFLError
 from autofl.experiments.cell import build_cell
 from autofl.network import compute_cost, snr
 from autofl.quality import convergence_round, time_to_accuracy
-from autofl.records import Run, read_run
+from autofl.records import Run
 from autofl.units import Array, BoolArray
-from autofl_paper.joint_results import (
-    JointRow,
-    JointStudy,
-    about_runs,
-    kept,
-    named,
-    read_study,
-)
-from autofl_paper.radio import CELLS, RADIO, RadioScale, shares_that_can_send
-from autofl_paper.recipes import Arm
+from autofl_paper.results import Curve, named
+
+
+def read_radio(run: Run, targets: Sequence[float]) -> tuple[dict[str, float], Curve | None]:
+    """What was learned, and what the radio did."""
+    return {**learned(run, targets), **on_air(run)}, None
 
 
 def learned(run: Run, targets: Sequence[float]) -> dict[str, float]:
@@ -37,17 +30,15 @@ def learned(run: Run, targets: Sequence[float]) -> dict[str, float]:
     evaluation to the next over the second half.
     """
     rounds, sim_time, accuracy = run.evaluated("adapted_accuracy")
+    values = {}
+    for target in targets:
+        values[named("time", target)] = time_to_accuracy(sim_time, accuracy, target)
     converged = convergence_round(rounds, accuracy)
-    return {
-        **{
-            named("time", target): time_to_accuracy(sim_time, accuracy, target)
-            for target in targets
-        },
-        "last": float(sim_time[-1]),
-        "best": float(accuracy.max()),
-        "rounds": float(rounds[-1]) if math.isnan(converged) else converged,
-        "unrest": float(np.diff(accuracy[len(accuracy) // 2 :]).std()),
-    }
+    values["last"] = float(sim_time[-1])
+    values["best"] = float(accuracy.max())
+    values["rounds"] = float(rounds[-1]) if math.isnan(converged) else converged
+    values["unrest"] = float(np.diff(accuracy[len(accuracy) // 2 :]).std())
+    return values
 
 
 def on_air(run: Run) -> dict[str, float]:
@@ -61,85 +52,52 @@ def on_air(run: Run) -> dict[str, float]:
     """
     cell = build_cell(parse_settings(run.config, str(run.folder)))
     ues = run.ues
-    ue = ues["ue"].astype(np.int64)
-    there = cell.take(ue)
-    gain = _floats(run, "channel_gain")
+    there = cell.take(ues["ue"].astype(np.int64))
     power = _floats(run, "tx_power")
-    full = 10.0 * np.log10(np.maximum(snr(there, gain, there.max_power), 1e-30))
     samples = _floats(run, "num_samples")
+    energy = np.maximum(_floats(run, "energy"), 1e-30)
     sends = power > 0.0
-    rounds = {name: column.astype(np.float64)[1:] for name, column in run.rounds.items()}
-    parts = _parts(run, rounds["round"])
-    whole = float(rounds["round_time"].sum())
-    return {
-        **{f"snr_{percent}": float(np.percentile(full, percent)) for percent in (25, 50, 75)},
-        "planned": float(sends.mean()),
-        "heard": float((_floats(run, "decoded") == 1.0).mean()),
-        "round_time": float(rounds["round_time"].mean()),
-        **{
-            name: float(time.sum()) / whole if whole > 0.0 else math.nan
-            for name, time in parts.items()
-        },
-        "receiving": float(rounds["downlink_time"].sum()) / whole if whole > 0.0 else math.nan,
-        "samples": _mean(samples, sends),
-        "power_share": _mean(power / there.max_power, sends),
-        "samples_by_energy": _mean(ues["samples_limit"] == "energy", sends),
-        "power_by_energy": _mean(ues["power_limit"] == "energy", sends),
-        "energy_of_computing": _mean(
-            compute_cost(there, samples).energy / np.maximum(_floats(run, "energy"), 1e-30), sends
-        ),
-    }
+    values = {}
+
+    full = snr(there, _floats(run, "channel_gain"), there.max_power)
+    decibel = 10.0 * np.log10(np.maximum(full, 1e-30))
+    for percent in (25, 50, 75):
+        values[f"snr_{percent}"] = float(np.percentile(decibel, percent))
+    values["planned"] = float(sends.mean())
+    values["heard"] = float((_floats(run, "decoded") == 1.0).mean())
+
+    # Round 0 is the untrained model; it takes no time.
+    round_time = run.rounds["round_time"].astype(np.float64)[1:]
+    whole = float(round_time.sum())
+    computing, sending = _parts(run)
+    receiving = float(run.rounds["downlink_time"].astype(np.float64)[1:].sum())
+    values["round_time"] = float(round_time.mean())
+    for name, time in (("computing", computing), ("sending", sending), ("receiving", receiving)):
+        values[name] = time / whole if whole > 0.0 else math.nan
+
+    values["samples"] = _mean(samples, sends)
+    values["power_share"] = _mean(power / there.max_power, sends)
+    values["samples_by_energy"] = _mean(ues["samples_limit"] == "energy", sends)
+    values["power_by_energy"] = _mean(ues["power_limit"] == "energy", sends)
+    values["energy_of_computing"] = _mean(compute_cost(there, samples).energy / energy, sends)
+    return values
 
 
 def _floats(run: Run, name: str) -> Array:
     return np.asarray(run.ues[name].astype(np.float64))
 
 
-def _parts(run: Run, rounds: Array) -> dict[str, Array]:
-    """Time that the UE that ends last in each round computes and sends."""
-    k, compute, upload = (_floats(run, name) for name in ("round", "compute_time", "upload_time"))
-    parts = {"computing": np.zeros(len(rounds)), "sending": np.zeros(len(rounds))}
-    for place, index in enumerate(rounds):
+def _parts(run: Run) -> tuple[float, float]:
+    """Time that the UEs that end last in their rounds compute and send, summed over rounds."""
+    compute = _floats(run, "compute_time")
+    upload = _floats(run, "upload_time")
+    k = _floats(run, "round")
+    slowest = []
+    for index in np.unique(k):
         members = np.flatnonzero(k == index)
-        last = members[np.argmax((compute + upload)[members])]
-        parts["computing"][place], parts["sending"][place] = compute[last], upload[last]
-    return parts
+        slowest.append(members[np.argmax((compute + upload)[members])])
+    return float(compute[slowest].sum()), float(upload[slowest].sum())
 
 
 def _mean(column: Array | BoolArray, where: BoolArray) -> float:
     return float(column[where].mean()) if where.any() else math.nan
-
-
-def collect_radio(scale: RadioScale, members: Sequence[tuple[Arm, int, Path]]) -> JointStudy:
-    """The results of the study from its run folders; a row's condition is its cell."""
-    rows = []
-    manifests = []
-    for arm, seed, folder in members:
-        run = read_run(folder)
-        values = {**learned(run, scale.targets), **on_air(run)}
-        rows.append(
-            JointRow(
-                arm.reading,
-                arm.name,
-                seed,
-                {name: kept(value) for name, value in values.items()},
-                [],
-            )
-        )
-        manifests.append(run.manifest)
-    about: dict[str, Any] = {
-        "scale": scale.name,
-        **about_runs(members, manifests, run.config),
-        "targets": list(scale.targets),
-        "sizes": list(scale.sizes),
-        "budgets": {name: shares_that_can_send(CELLS[name], scale.seeds) for name in scale.cells},
-    }
-    return JointStudy(RADIO, about, rows)
-
-
-def read_radio(folder: Path) -> JointStudy:
-    """The study in a folder."""
-    path = folder / f"{RADIO}.json"
-    if not path.is_file():
-        raise AutoFLError(f"{folder}: no results of the study radio in it")
-    return read_study(path)

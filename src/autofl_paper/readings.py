@@ -1,5 +1,4 @@
-"""What other readings of the paper do to its claims: verdicts by reading, counts, and what helps on
-CIFAR-10.
+"""What other readings of the paper do to its claims: counts of verdicts, and what helps on CIFAR-10.
 
 A reading is judged by the same rules as the main runs, but with fewer seeds and without the
 correction for many claims: it shows what a verdict depends on, and decides none.
@@ -11,7 +10,7 @@ import numpy as np
 
 from autofl.report.table import Table
 from autofl_paper.claims import CLAIMS
-from autofl_paper.results import Study
+from autofl_paper.results import Results
 from autofl_paper.verdicts import JUDGED, MEANINGS, Judgement, View, judge
 
 Judged = dict[tuple[str, str], list[Judgement]]
@@ -19,26 +18,20 @@ Judged = dict[tuple[str, str], list[Judgement]]
 HELP = ("AutoFL", "Per-FedAvg", "FedAvg-2")
 
 
-def judge_readings(study: Study) -> Judged:
+def judge_readings(study: Results) -> Judged:
     """The verdicts on the claims that a sensitivity study can judge, each alone."""
     judged: Judged = {}
-    for reading in dict.fromkeys(row.reading for row in study.rows):
+    measured = set()
+    for reading in study.readings:
         rows = [row for row in study.rows if row.reading == reading]
         for meaning in MEANINGS:
             view = View(rows, meaning)
-            judged[reading, meaning] = [
-                judge(claim, view) for claim in CLAIMS if not claim.main_only
-            ]
-    measured = {
-        one.claim.name
-        for verdicts in judged.values()
-        for one in verdicts
-        if one.interval is not None
-    }
-    return {
-        key: [one for one in verdicts if one.claim.name in measured]
-        for key, verdicts in judged.items()
-    }
+            verdicts = [judge(claim, view) for claim in CLAIMS if not claim.main_only]
+            measured |= {one.claim.name for one in verdicts if one.interval is not None}
+            judged[reading, meaning] = verdicts
+    for key, verdicts in judged.items():
+        judged[key] = [one for one in verdicts if one.claim.name in measured]
+    return judged
 
 
 def counts_table(judged: Judged) -> Table:
@@ -55,46 +48,24 @@ def counts_table(judged: Judged) -> Table:
     return Table(["reading", "adapted", "global", "MAML adapted, FedAvg global"], body)
 
 
-def words_on(judged: Judged, data: str) -> str:
-    """Which reading supports most claims, and which claims no reading supports."""
-    score = {
-        key: sum(one.verdict == "supported" for one in verdicts) for key, verdicts in judged.items()
-    }
-    best = max(score, key=lambda key: score[key])
-    claims = [one.claim for one in judged[best]]
-
-    def named(verdicts: Sequence[str]) -> str:
-        names = [
-            f"{claim.words} ({', '.join(claim.studies)})"
-            for place, claim in enumerate(claims)
-            if all(column[place].verdict in verdicts for column in judged.values())
-        ]
-        return "; ".join(names) or "none"
-
-    meaning = {"mixed": "MAML judged adapted and FedAvg global"}.get(best[1], f"{best[1]} accuracy")
-    return (
-        f'{data}: most claims are supported under "{best[0]}" with {meaning}, {score[best]} of {len(claims)}.'
-        f" Supported under every reading: {named(['supported'])}."
-        f" Under none: {named(['tie', 'refuted', 'inconclusive'])}."
-    )
-
-
-def help_table(study: Study) -> Table:
+def help_table(study: Results) -> Table:
     """What a user may do on CIFAR-10: each reading's best and last adapted accuracy, and seeds that
     diverged.
     """
     body = []
-    for reading in dict.fromkeys(row.reading for row in study.rows):
+    for reading in study.readings:
         cells = []
         for arm in HELP:
-            rows = [row.values for row in study.rows if (row.reading, row.arm) == (reading, arm)]
-            best, last = (
-                100.0 * np.median([row[f"{name}_adapted"] for row in rows])
-                for name in ("best", "last")
-            )
+            rows = [row.values for row in study.rows_of(arm, reading)]
+            best = _median_percent(rows, "best_adapted")
+            last = _median_percent(rows, "last_adapted")
             apart = sum(max(row["diverged_adapted"], row["diverged_global"]) > 0.0 for row in rows)
-            known = 100.0 * np.median([row["best_global"] for row in rows])
-            cells += [f"{best:.1f} / {last:.1f}", f"{known:.1f}", f"{apart} of {len(rows)}"]
+            cells += [f"{best} / {last}", _median_percent(rows, "best_global")]
+            cells.append(f"{apart} of {len(rows)}")
         body.append([reading, *cells])
     parts = ("best / last adapted [%]", "best global [%]", "diverged")
     return Table(["reading", *(f"{arm}, {part}" for arm in HELP for part in parts)], body)
+
+
+def _median_percent(rows: Sequence[dict[str, float]], name: str) -> str:
+    return f"{100.0 * np.median([row[name] for row in rows]):.1f}"

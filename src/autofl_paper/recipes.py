@@ -4,12 +4,20 @@ Figures share runs: a study is a set of runs that one or several figures show. S
 as one would give them to `autofl simulate --set`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from autofl.data import find
 from autofl.errors import AutoFLError
+from autofl_paper.curves import read_figure
 from autofl_paper.paper import FIGURES, LABELS, RADIUS, SAMPLE_SIZES
+from autofl_paper.results import Reader, write_rows
+from autofl_paper.study import Arm, Runs, Studies, digits_here
+
+if TYPE_CHECKING:
+    from autofl_paper.page import Page
 
 ALGORITHMS = {
     "autofl": "AutoFL",
@@ -52,24 +60,6 @@ class Scale:
     radii: tuple[int, ...]
     labels: tuple[int, ...]
     readings: tuple[str, ...]  # of the sensitivity study
-
-
-@dataclass(frozen=True)
-class Arm:
-    """A curve or a point of a study: seeds apart, one setting of everything."""
-
-    study: str
-    name: str
-    overrides: tuple[str, ...]
-    num_seeds: int
-    x: int = 0  # radius or labels; 0 where a study has no axis
-    reading: str = ""  # of the sensitivity study
-    scenario: str | None = None  # to which the overrides are applied
-
-    @property
-    def label(self) -> str:
-        words = [f"{self.reading}: {self.study}" if self.reading else self.study, self.name]
-        return ", ".join([*words, *([str(self.x)] if self.x else [])])
 
 
 READINGS: dict[str, tuple[str, ...]] = {
@@ -186,19 +176,6 @@ SCALES = {
         readings=tuple(READINGS),
     ),
 }
-
-
-def digits_here(scale: str) -> str:
-    """MNIST, or MNIST-5k in its place where it is not here; at full scale there is no such
-    substitute.
-    """
-    if find("mnist") is not None:
-        return "mnist"
-    if scale == "full":
-        raise AutoFLError(
-            "the full scale needs MNIST: run 'autofl data fetch mnist', or name its folder (AUTOFL_DATA)"
-        )
-    return "mnist5k"
 
 
 def _digits(scale: Scale, *overrides: str) -> tuple[str, ...]:
@@ -374,7 +351,7 @@ STUDIES: dict[str, Callable[[Scale], list[Arm]]] = {
 SENSITIVITY = ("sensitivity", "sensitivity-cifar10")
 
 
-def studies_of(names: list[str]) -> list[str]:
+def studies_of(names: Sequence[str]) -> list[str]:
     """The studies behind these figures, in the order of STUDIES; sensitivity studies go by their
     own names.
     """
@@ -388,10 +365,36 @@ def studies_of(names: list[str]) -> list[str]:
     return [study for study in STUDIES if study in wanted]
 
 
-def with_seeds(scale: Scale, seeds: int | None) -> Scale:
-    """A scale with another number of seeds, if one is given."""
-    if seeds is None:
-        return scale
-    if not 1 <= seeds <= 1000:
-        raise AutoFLError(f"--seeds {seeds}: must lie between 1 and 1000")
-    return replace(scale, seeds=seeds, point_seeds=seeds, cifar_seeds=seeds, reading_seeds=seeds)
+def _reader(study: str, scale: Scale) -> Reader:
+    return partial(read_figure, targets_of=TARGETS, keep=study in CURVES)
+
+
+def _about(study: str, scale: Scale, data: str) -> dict[str, Any]:
+    return {"targets": TARGETS[data]}
+
+
+def _adapt(study: str, runs: Runs, device: str, folder: Path) -> None:
+    """Adapt the final models on few samples, where a study is about that."""
+    if study in ADAPTED:
+        from autofl_paper.few_shot import collect_adaptation
+
+        write_rows(collect_adaptation(runs, device), folder / f"{study}.adapted.csv")
+
+
+def _page(folder: Path, names: Sequence[str] | None) -> "Page":
+    from autofl_paper.reproduction import page_of
+
+    return page_of(folder, names)
+
+
+FIGURE_STUDIES = Studies(
+    folder="results",
+    scales=SCALES,
+    arms=STUDIES,
+    named=studies_of,
+    reader=_reader,
+    about=_about,
+    page=_page,
+    last=SENSITIVITY,
+    beside=_adapt,
+)

@@ -1,8 +1,7 @@
-"""The results of a reproduction as small tables, written from run folders and read back without
-them.
+"""The results of a study as one tidy table, written from run folders and read back without them.
 
-For each study a table of what is read off each run (`STUDY.csv`), for those shown as curves the
-evaluations (`STUDY.curves.csv.gz`), and what was run where and how long it took (`STUDY.json`).
+A row for each run, keyed by reading, study, arm, x and seed (`STUDY.csv`); where evaluations are
+kept, they are in `STUDY.curves.csv.gz`; what was run where and how long it took is in `STUDY.json`.
 Only the last holds measured time.
 """
 
@@ -13,9 +12,10 @@ import io
 import json
 import math
 import multiprocessing
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,8 +24,7 @@ import numpy as np
 from autofl.errors import starting_pythons
 from autofl.files import opening, read_json, write_whole
 from autofl.records import Run, read_run
-from autofl_paper.curves import METRICS, NUM_TARGETS, Curve, derived, measure
-from autofl_paper.recipes import CURVES, TARGETS, Arm
+from autofl.units import Array
 
 CURVE_COLUMNS = (
     "round",
@@ -39,19 +38,31 @@ DIGITS = {"round": 0, "sim_time": 3, "adapted_accuracy": 4, "global_accuracy": 4
 """Decimals kept of a curve; losses keep four significant digits. What is read off a run is read off
 what is kept.
 """
-OF_CURVE = (
-    *(f"time{place}" for place in range(1, NUM_TARGETS + 1)),
-    *("plateau", "quiet", "best", "last", "unrest", "loss", "first_loss", "diverged"),
-)
-OF_RUN = ("heard", "at_max_power", "num_samples", "round_time")
-"""Share of updates heard; of those not heard, the share that P_max limited; mean d; mean time of a
-round [s].
-"""
-MEASURES = (*(f"{name}_{metric}" for metric in METRICS for name in OF_CURVE), *OF_RUN)
 ENOUGH_TO_SHARE = 32
 """Fewest runs that are read by several processes at once."""
-KEYS = ("reading", "study", "arm", "x", "seed")
-Key = tuple[str, str, str, int, int]
+MACHINE = ("version", "commit", "device", "cores", "python", "torch")
+"""What the newest manifest says of code and machine."""
+
+
+class Key(NamedTuple):
+    """Which run a row is of."""
+
+    reading: str
+    study: str
+    arm: str
+    x: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The evaluations of one run, rounded."""
+
+    columns: dict[str, Array]
+
+    def evaluated(self, column: str) -> tuple[Array, Array, Array]:
+        """Round, simulated time and this column, as `Run.evaluated` gives them."""
+        return self.columns["round"], self.columns["sim_time"], self.columns[column]
 
 
 @dataclass(frozen=True)
@@ -64,123 +75,128 @@ class Row:
     x: int
     seed: int
     values: dict[str, float]
+    curve: Curve | None = None
 
     @property
     def key(self) -> Key:
-        return self.reading, self.study, self.arm, self.x, self.seed
+        return Key(self.reading, self.study, self.arm, self.x, self.seed)
 
 
 @dataclass(frozen=True)
-class Study:
-    """The results of a study."""
+class Results:
+    """The table of a study, and what was run."""
 
     name: str
     about: dict[str, Any]
     rows: list[Row]
-    curves: dict[Key, Curve]
 
+    @property
     def arms(self) -> list[str]:
         return list(dict.fromkeys(row.arm for row in self.rows))
+
+    @property
+    def readings(self) -> list[str]:
+        return list(dict.fromkeys(row.reading for row in self.rows))
+
+    @property
+    def places(self) -> list[int]:
+        """The points of the axis."""
+        return sorted({row.x for row in self.rows})
+
+    def rows_of(self, arm: str, reading: str = "", x: int = 0) -> list[Row]:
+        """The runs of an arm, by seed."""
+        rows = [row for row in self.rows if (row.arm, row.reading, row.x) == (arm, reading, x)]
+        return sorted(rows, key=lambda row: row.seed)
+
+    def column(self, name: str, arm: str, reading: str = "", x: int = 0) -> Array:
+        """A quantity of an arm, one value for each seed."""
+        return np.array([row.values[name] for row in self.rows_of(arm, reading, x)])
+
+
+Reader = Callable[[Run], tuple[dict[str, float], Curve | None]]
+"""What is read off a run. It is sent to other processes, so it is a function of a module."""
+
+
+def named(quantity: str, target: float) -> str:
+    """The name of what is read off at a target: time_85."""
+    return f"{quantity}_{100 * target:g}"
 
 
 def curve_of(run: Run) -> Curve:
     """The evaluations of a run, rounded as they are kept."""
     there = ~np.isnan(run.rounds["adapted_accuracy"].astype(np.float64))
-    columns = {name: run.rounds[name][there].astype(np.float64) for name in CURVE_COLUMNS}
-    return Curve(
-        {
-            name: np.array([float(_text(name, value)) for value in values])
-            for name, values in columns.items()
-        }
-    )
+    columns = {}
+    for name in CURVE_COLUMNS:
+        values = run.rounds[name][there].astype(np.float64)
+        columns[name] = np.array([float(_text(name, value)) for value in values])
+    return Curve(columns)
 
 
 def _text(name: str, value: float) -> str:
     return f"{value:.{DIGITS[name]}f}" if name in DIGITS else f"{value:.4g}"
 
 
-class _ReadOff(NamedTuple):
-    """What one run folder gives."""
-
+class _Read(NamedTuple):
     values: dict[str, float]
-    curve: Curve
+    curve: Curve | None
     manifest: dict[str, Any]
     config: dict[str, Any]
 
 
-def _read_off(folder: Path) -> _ReadOff:
+def _read_off(reader: Reader, folder: Path) -> _Read:
     run = read_run(folder)
-    curve = curve_of(run)
-    targets = TARGETS[str(run.manifest["data"])]
-    values = {**measure(curve, targets, int(run.config["stop"]["rounds"])), **_of_run(run)}
-    return _ReadOff(
-        {name: _kept(value) for name, value in values.items()}, curve, run.manifest, run.config
-    )
-
-
-def _of_run(run: Run) -> dict[str, float]:
-    """What is read off a run apart from its curve."""
-    selected = float(run.rounds["num_selected"].sum())
-    unheard = run.ues["decoded"] == 0
-    at_max = run.ues["power_limit"][unheard] == "power"
-    return {
-        "heard": float(run.rounds["num_decoded"].sum()) / selected if selected else math.nan,
-        "at_max_power": float(at_max.mean()) if len(at_max) else math.nan,
-        "num_samples": float(run.ues["num_samples"][~unheard].mean())
-        if (~unheard).any()
-        else math.nan,
-        "round_time": float(run.rounds["round_time"][1:].mean()),
-    }
+    values, curve = reader(run)
+    kept = {name: float(f"{value:.6g}") for name, value in values.items()}
+    return _Read(kept, curve, run.manifest, run.config)
 
 
 def collect(
-    study: str, scale: str, members: Sequence[tuple[Arm, int, Path]], workers: int = 1
-) -> Study:
-    """The results of a study from its run folders, read by this many processes."""
-    folders = list(dict.fromkeys(folder for _, _, folder in members))
-    if min(workers, len(folders) // ENOUGH_TO_SHARE) > 1:
+    name: str,
+    keys: Sequence[tuple[str, str, str, int, int]],
+    folders: Sequence[Path],
+    reader: Reader,
+    workers: int = 1,
+) -> Results:
+    """The results of a study from a run folder for each key, read by this many processes."""
+    once = list(dict.fromkeys(folders))
+    read_one = partial(_read_off, reader)
+    if min(workers, len(once) // ENOUGH_TO_SHARE) > 1:
         with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
             with starting_pythons():
-                results = pool.map(_read_off, folders, chunksize=ENOUGH_TO_SHARE // 4)
-            read = dict(zip(folders, results, strict=True))
+                results = pool.map(read_one, once, chunksize=ENOUGH_TO_SHARE // 4)
+            read = dict(zip(once, results, strict=True))
     else:
-        read = {folder: _read_off(folder) for folder in folders}
+        read = {folder: read_one(folder) for folder in once}
+
     rows = []
-    curves = {}
-    for arm, seed, folder in members:
-        rows.append(Row(arm.reading, arm.study, arm.name, arm.x, seed, read[folder].values))
-        if study in CURVES:
-            curves[rows[-1].key] = read[folder].curve
-    manifests = [read[folder].manifest for folder in folders]
-    config = read[members[-1][2]].config
+    for key, folder in zip(keys, folders, strict=True):
+        rows.append(Row(*key, read[folder].values, read[folder].curve))
+
+    manifests = [one.manifest for one in read.values()]
+    config = read[folders[-1]].config
+    newest = max(manifests, key=lambda manifest: manifest["ended_at"])
     about = {
-        "scale": scale,
         "data": manifests[0]["data"],
         "partition": config["data"]["partition"],
         "seeds": len({row.seed for row in rows}),
         "rounds": config["stop"]["rounds"],
+        "every": config["evaluation"]["every"],
         "num_ue": manifests[0]["num_ue"],
         "num_selected": config["simulation"]["num_selected"],
-        "targets": TARGETS[str(manifests[0]["data"])],
-        "steps": [config["learning"]["outer_lr"], config["planner"]["epsilon"]],
-        "runs": len(folders),
-        "made_of": made_of(folders),
+        "runs": len(once),
+        "made_of": made_of(once),
         "seconds": round(busy_time(manifests), 1),
-        **{
-            name: manifests[-1][name]
-            for name in ("version", "commit", "device", "cores", "python", "torch")
-        },
+        **{item: newest[item] for item in MACHINE},
     }
-    return Study(study, about, rows, curves)
+    return Results(name, about, rows)
 
 
 def made_of(places: Iterable[Path]) -> str:
     """A hash of the names of a study's runs, which follow from their settings: it tells whose
     results these are.
     """
-    return hashlib.sha256("\n".join(sorted({place.name for place in places})).encode()).hexdigest()[
-        :16
-    ]
+    names = sorted({place.name for place in places})
+    return hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
 
 
 def is_collected(folder: Path, study: str, places: Iterable[Path]) -> bool:
@@ -191,10 +207,6 @@ def is_collected(folder: Path, study: str, places: Iterable[Path]) -> bool:
     if not (about.is_file() and about.with_suffix(".csv").is_file()):
         return False
     return read_json(about).get("made_of") == made_of(places)
-
-
-def _kept(value: float) -> float:
-    return float(f"{value:.6g}")
 
 
 def busy_time(manifests: Iterable[dict[str, Any]]) -> float:
@@ -210,76 +222,86 @@ def busy_time(manifests: Iterable[dict[str, Any]]) -> float:
     return total
 
 
-def write_study(study: Study, folder: Path) -> None:
+def write_results(results: Results, folder: Path) -> None:
+    """The files of a study."""
     folder.mkdir(parents=True, exist_ok=True)
+    write_rows(results.rows, folder / f"{results.name}.csv")
+    curves = [row for row in results.rows if row.curve is not None]
+    if curves:
+        lines = []
+        for row in curves:
+            assert row.curve is not None
+            for values in zip(*row.curve.columns.values(), strict=True):
+                texts = map(_text, CURVE_COLUMNS, values)
+                lines.append((*row.key, *texts))
+        packed = gzip.compress(_csv((*Key._fields, *CURVE_COLUMNS), lines).encode("utf-8"), mtime=0)
+        write_whole(folder / f"{results.name}.curves.csv.gz", packed)
+    about = json.dumps(results.about, indent=2, ensure_ascii=False)
+    write_whole(folder / f"{results.name}.json", about + "\n")
+
+
+def write_rows(rows: Sequence[Row], path: Path) -> None:
+    """Rows of the same quantities; an empty cell is a NaN."""
+    lines = []
+    for row in rows:
+        cells = ("" if math.isnan(value) else f"{value:.6g}" for value in row.values.values())
+        lines.append((*row.key, *cells))
+    write_whole(path, _csv((*Key._fields, *rows[0].values), lines))
+
+
+def _csv(headings: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    table.writerow((*KEYS, *MEASURES))
-    for row in study.rows:
-        table.writerow((*row.key, *(_cell(row.values[name]) for name in MEASURES)))
-    write_whole(folder / f"{study.name}.csv", text.getvalue())
-    if study.curves:
-        lines = io.StringIO()
-        table = csv.writer(lines, lineterminator="\n")
-        table.writerow((*KEYS, *CURVE_COLUMNS))
-        for key, curve in study.curves.items():
-            for values in zip(*curve.columns.values(), strict=True):
-                cells = (
-                    _text(name, value) for name, value in zip(CURVE_COLUMNS, values, strict=True)
-                )
-                table.writerow((*key, *cells))
-        packed = gzip.compress(lines.getvalue().encode("utf-8"), mtime=0)
-        write_whole(folder / f"{study.name}.curves.csv.gz", packed)
-    write_whole(folder / f"{study.name}.json", json.dumps(study.about, indent=2) + "\n")
+    table.writerow(headings)
+    table.writerows(lines)
+    return text.getvalue()
 
 
-def _cell(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.6g}"
-
-
-def read_results(folder: Path) -> dict[str, Study]:
-    """The studies in a folder, by name."""
+def read_results(folder: Path, names: Iterable[str]) -> dict[str, Results]:
+    """Those of the named studies that are in a folder, by name."""
     studies = {}
-    for path in sorted(folder.glob("*.json")):
-        if not path.with_suffix(".csv").is_file():
-            continue
-        with opening(path.with_suffix(".csv"), "readable results"):
-            studies[path.stem] = _read_study(path)
+    for name in names:
+        about = folder / f"{name}.json"
+        if about.is_file() and about.with_suffix(".csv").is_file():
+            curves = _read_curves(about.with_suffix(".curves.csv.gz"))
+            rows = read_rows(about.with_suffix(".csv"), curves)
+            studies[name] = Results(name, read_json(about), rows)
     return studies
 
 
-def _read_study(path: Path) -> Study:
-    about = read_json(path)
-    with path.with_suffix(".csv").open(newline="", encoding="utf-8") as file:
-        rows = [
-            Row(
-                line["reading"],
-                line["study"],
-                line["arm"],
-                int(line["x"]),
-                int(line["seed"]),
-                {name: float(line[name]) if line[name] else math.nan for name in MEASURES},
-            )
-            for line in csv.DictReader(file)
-        ]
+def read_rows(path: Path, curves: dict[Key, Curve] | None = None) -> list[Row]:
+    """The rows of a file, with their curves."""
+    rows = []
+    with opening(path, "readable results"), path.open(newline="", encoding="utf-8") as file:
+        table = csv.DictReader(file)
+        if tuple(table.fieldnames or ())[: len(Key._fields)] != Key._fields:
+            raise ValueError("its columns are others")
+        for line in table:
+            key = _key(line)
+            values = {
+                name: float(text or "nan") for name, text in line.items() if name not in Key._fields
+            }
+            rows.append(Row(*key, values, (curves or {}).get(key)))
+    return rows
+
+
+def _read_curves(path: Path) -> dict[Key, Curve]:
+    if not path.is_file():
+        return {}
     lines: dict[Key, list[list[float]]] = {}
-    if (curves := path.with_suffix(".curves.csv.gz")).is_file():
-        with gzip.open(curves, "rt", newline="", encoding="utf-8") as file:
-            for line in csv.DictReader(file):
-                key = (
-                    line["reading"],
-                    line["study"],
-                    line["arm"],
-                    int(line["x"]),
-                    int(line["seed"]),
-                )
-                lines.setdefault(key, []).append([float(line[name]) for name in CURVE_COLUMNS])
-    kept = {
-        key: Curve(dict(zip(CURVE_COLUMNS, np.array(values).T, strict=True)))
-        for key, values in lines.items()
-    }
-    for row in rows:
-        row.values.update(
-            derived(row.values, row.study, about["data"], about["targets"], kept.get(row.key))
-        )
-    return Study(path.stem, about, rows, kept)
+    with (
+        opening(path, "readable results"),
+        gzip.open(path, "rt", newline="", encoding="utf-8") as file,
+    ):
+        for line in csv.DictReader(file):
+            values = [float(line[name]) for name in CURVE_COLUMNS]
+            lines.setdefault(_key(line), []).append(values)
+    curves = {}
+    for key, several in lines.items():
+        columns = np.array(several).T
+        curves[key] = Curve(dict(zip(CURVE_COLUMNS, columns, strict=True)))
+    return curves
+
+
+def _key(line: dict[str, str]) -> Key:
+    return Key(line["reading"], line["study"], line["arm"], int(line["x"]), int(line["seed"]))

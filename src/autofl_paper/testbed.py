@@ -2,8 +2,8 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from autofl.quality import time_to_accuracy
 from autofl.records import Run, is_run, read_run
 from autofl.report.devices import round_overheads
 from autofl.report.plots import COLOURS, figure_of, save
+from autofl.report.table import Table, percent
 from autofl.units import Array
 
 ALGORITHMS = ("autofl-j", "autofl", "per-fedavg", "fedavg-1", "fedavg-2")
@@ -29,47 +30,19 @@ GUESS = 0.05
 """Overhead in seconds with which these rounds are planned."""
 
 
-@dataclass(frozen=True)
-class Row:
-    """A run on the testbed; measured seconds, with all links and processors `slow` times slower
-    than modelled.
-    """
-
-    algorithm: str
-    seed: int
-    slow: float
-    overhead: float  # of a round, measured beforehand
-    rounds: int
-    round_error: float  # median of |predicted / measured - 1|
-    constant_error: (
-        float  # the same, had each round been predicted with the mean of all as measured
-    )
-    total_error: float  # of the sum of all rounds
-    sending: float  # measured over modelled seconds of an update's sending, median
-    # and of computing, which the device holds back until it has taken as long as modelled
-    computing: float
-    predicted: float  # of all rounds
-    measured: float
-    target: float  # accuracy
-    to_target: float | None  # seconds until then, None if not in these rounds
-    bytes_up: float  # of an update, median
-    energy: float  # J of all UEs in all rounds, as modelled
-    host_time: float  # seconds with everything, evaluation too, which is not part of a round
+Values = dict[str, Any]
+"""What is measured of a run, by name."""
 
 
 def round_times(made: Run, slow: float) -> tuple[Array, Array, Array]:
     """Rounds in which a device was asked, their predicted and their measured seconds."""
     asked = made.devices["round"].astype(np.int64)
     whole = made.devices["round_time"].astype(np.float64)
-    k = np.unique(asked[~np.isnan(whole)])
-    modelled = made.rounds["round_time"].astype(np.float64)[
-        np.searchsorted(made.rounds["round"].astype(np.int64), k)
-    ]
-    return (
-        k.astype(np.float64),
-        slow * modelled,
-        np.array([whole[asked == number][0] for number in k]),
-    )
+    timed = np.flatnonzero(~np.isnan(whole))
+    k, first = np.unique(asked[timed], return_index=True)
+    modelled = made.rounds["round_time"].astype(np.float64)
+    rows = np.searchsorted(made.rounds["round"].astype(np.int64), k)
+    return k.astype(np.float64), slow * modelled[rows], whole[timed[first]]
 
 
 def overhead_of(made: Run) -> float:
@@ -82,59 +55,55 @@ def overhead_of(made: Run) -> float:
     return max(float(np.median(beside[len(beside) // 3 :])), 0.0)
 
 
-def row_of(made: Run, slow: float, overhead: float, target: float) -> Row:
+def row_of(made: Run, slow: float, overhead: float, target: float) -> Values:
+    """What is measured of a run, in seconds on links and processors that are `slow` times slower
+    than modelled.
+
+    overhead: of a round, measured beforehand; round_error: median of |predicted / measured - 1|;
+    constant_error: the same, had each round been predicted with the mean of all as measured;
+    total_error: of the sum of all rounds; sending, computing: measured over modelled seconds of an
+    update, median (a device holds an update back until computing has taken as long as modelled);
+    predicted, measured: of all rounds; to_target: seconds to the accuracy `target`, None if it is
+    not reached; bytes_up: of an update, median; energy: [J] of all UEs in all rounds, as modelled;
+    host_time: with everything, evaluation too, which is not part of a round.
+    """
     k, predicted, measured = round_times(made, slow)
     rounds, _, accuracy = made.evaluated("adapted_accuracy")
     passed = np.array([measured[k <= number].sum() for number in rounds])
     reached = time_to_accuracy(passed, accuracy, target)
-    sending, computing = _over_modelled(made, slow)
-    return Row(
-        algorithm=str(made.manifest["algorithm"]),
-        seed=int(made.manifest["seed"]),
-        slow=slow,
-        overhead=overhead,
-        rounds=len(k),
-        round_error=float(np.median(np.abs(predicted / measured - 1.0))),
-        constant_error=float(np.median(np.abs(measured.mean() / measured - 1.0))),
-        total_error=float(abs(predicted.sum() / measured.sum() - 1.0)),
-        sending=sending,
-        computing=computing,
-        predicted=float(predicted.sum()),
-        measured=float(measured.sum()),
-        target=target,
-        to_target=None if np.isnan(reached) else reached,
-        bytes_up=float(np.nanmedian(made.devices["bytes_up"].astype(np.float64))),
-        energy=float(made.ues["energy"].astype(np.float64).sum()),
-        host_time=float(made.manifest["host_time"]),
-    )
-
-
-def _over_modelled(made: Run, slow: float) -> tuple[float, float]:
-    """Medians over all updates that came: seconds of sending and of computing, measured over
-    modelled.
-    """
-    came = made.devices["outcome"] == "ok"
-    asked = list(
-        zip(made.devices["round"][came].tolist(), made.devices["ue"][came].tolist(), strict=True)
-    )
-    places = {
-        pair: row
-        for row, pair in enumerate(
-            zip(made.ues["round"].tolist(), made.ues["ue"].tolist(), strict=True)
-        )
+    return {
+        "algorithm": str(made.manifest["algorithm"]),
+        "seed": int(made.manifest["seed"]),
+        "slow": slow,
+        "overhead": overhead,
+        "rounds": len(k),
+        "round_error": float(np.median(np.abs(predicted / measured - 1.0))),
+        "constant_error": float(np.median(np.abs(measured.mean() / measured - 1.0))),
+        "total_error": float(abs(predicted.sum() / measured.sum() - 1.0)),
+        "sending": _over_modelled(made, slow, "send_time", "upload_time"),
+        "computing": _over_modelled(made, slow, "train_time", "compute_time"),
+        "predicted": float(predicted.sum()),
+        "measured": float(measured.sum()),
+        "target": target,
+        "to_target": None if np.isnan(reached) else reached,
+        "bytes_up": float(np.nanmedian(made.devices["bytes_up"].astype(np.float64))),
+        "energy": float(made.ues["energy"].astype(np.float64).sum()),
+        "host_time": float(made.manifest["host_time"]),
     }
-    rows = [places[pair] for pair in asked]
-    pairs = (("send_time", "upload_time"), ("train_time", "compute_time"))
-    sending, computing = (
-        float(
-            np.nanmedian(
-                made.devices[seen][came].astype(np.float64)
-                / (slow * made.ues[told][rows].astype(np.float64))
-            )
-        )
-        for seen, told in pairs
-    )
-    return sending, computing
+
+
+def _over_modelled(made: Run, slow: float, seen: str, modelled: str) -> float:
+    """Median over all updates that came of seconds measured over modelled."""
+    planned = {}
+    for k, ue, seconds in zip(made.ues["round"], made.ues["ue"], made.ues[modelled], strict=True):
+        planned[int(k), int(ue)] = slow * float(seconds)
+
+    shares = []
+    devices = made.devices
+    for row in np.flatnonzero(devices["outcome"] == "ok"):
+        pair = int(devices["round"][row]), int(devices["ue"][row])
+        shares.append(float(devices[seen][row]) / planned[pair])
+    return float(np.nanmedian(shares))
 
 
 def study_testbed(
@@ -144,7 +113,7 @@ def study_testbed(
     slow: float,
     tell: Tell,
     algorithms: Sequence[str] = ALGORITHMS,
-) -> list[Row]:
+) -> list[Values]:
     """Each algorithm and seed on the testbed: the overhead first, then the run that is planned and
     predicted with it.
 
@@ -162,34 +131,28 @@ def study_testbed(
             f"deploy.deadline={max(slow, 60.0)}",
             *SCALES[scale],
         ]
+        settings = load_settings(None, words)
+        folders = {name: folder / f"{name}-seed{seed}" for name in algorithms}
+        left = [name for name in algorithms if not _is_done(folders[name], words, slow)]
         site = folder / f"site{seed}"
-        testbed = Testbed(site, load_settings(None, words).resolved().cell.count, slow)
-        if any(not _is_done(folder / f"{name}-seed{seed}", words, slow) for name in algorithms):
+        testbed = Testbed(site, settings.resolved().cell.count, slow)
+        if left:
             testbed.build()
             try:
-                for name in algorithms:
-                    up(
-                        load_settings(None, words), site, tell, testbed
-                    )  # from the second on it mends what has ended
-                    _make(
-                        [*words, f"arm={name}"],
-                        site,
-                        folder / f"{name}-seed{seed}",
-                        slow,
-                        tell,
-                    )
+                for name in left:
+                    up(settings, site, tell, testbed)  # from the second on it mends what has ended
+                    _make([*words, f"arm={name}"], site, folders[name], slow, tell)
             finally:
                 down(site)
                 testbed.remove()
-        for name in algorithms:
-            made = read_run(folder / f"{name}-seed{seed}")
+        for place in folders.values():
+            made = read_run(place)
             overhead = slow * float(made.config["cell"]["overhead"])
-            rows.append(
-                row_of(made, slow, overhead, load_settings(None, words).compare.target_accuracy)
-            )
+            rows.append(row_of(made, slow, overhead, settings.compare.target_accuracy))
             runs.append(made)
-    write_whole(folder / "testbed.json", json.dumps([asdict(row) for row in rows], indent=2) + "\n")
-    write_whole(folder / "testbed.md", table_of(rows))
+
+    write_whole(folder / "testbed.json", json.dumps(rows, indent=2) + "\n")
+    write_whole(folder / "testbed.md", table_of(rows).markdown() + "\n")
     write_whole(folder / "rounds.csv", rounds_of(runs, slow))
     _draw(runs, slow, folder)
     return rows
@@ -211,8 +174,7 @@ def _is_done(place: Path, words: Sequence[str], slow: float) -> bool:
 
 
 def _make(words: Sequence[str], site: Path, place: Path, slow: float, tell: Tell) -> None:
-    if _is_done(place, words, slow):
-        return
+    """Measure the overhead in a few rounds, then plan and make the run with it."""
     few = (
         f"stop.rounds={BEFOREHAND}",
         f"stop.sim_time={BEFOREHAND / slow!r}",
@@ -224,50 +186,41 @@ def _make(words: Sequence[str], site: Path, place: Path, slow: float, tell: Tell
         raise AutoFLError(f"{before.folder}: no update arrived; devices.csv says why")
     overhead = overhead_of(before)
     tell(f"{place.name}: {1e3 * overhead:.1f} ms of overhead in a round, beforehand")
-    run(
-        load_settings(None, [*words, f"cell.overhead={overhead / slow!r}"]),
-        site,
-        place,
-        lambda so_far: None,
-    )
+    settings = load_settings(None, [*words, f"cell.overhead={overhead / slow!r}"])
+    run(settings, site, place, lambda so_far: None)
 
 
-def table_of(rows: Sequence[Row]) -> str:
-    """The rows as a table in Markdown."""
-    (target,) = {row.target for row in rows}
-    names = (
-        *(
-            "algorithm",
-            "seed",
-            "slower",
-            "overhead",
-            "rounds",
-            "predicted",
-            "measured",
-            "error of a round",
-            "of all",
-        ),
-        *(
-            "by a constant",
-            "sending",
-            f"to {100 * target:g} %",
-            "bytes of an update",
-            "energy, modelled",
-        ),
-    )
-    head = f"| {' | '.join(names)} |"
-    lines = [head, "|" + "---|" * (head.count("|") - 1)]
+def table_of(rows: Sequence[Values]) -> Table:
+    """What is measured of each run."""
+    body = []
     for row in rows:
-        reached = (
-            f"not in {row.rounds} rounds" if row.to_target is None else f"{row.to_target:.1f} s"
-        )
-        lines.append(
-            f"| {row.algorithm} | {row.seed} | {row.slow:g} times | {1e3 * row.overhead:.0f} ms | {row.rounds}"
-            f" | {row.predicted:.1f} s | {row.measured:.1f} s | {100 * row.round_error:.1f} %"
-            f" | {100 * row.total_error:.1f} % | {100 * row.constant_error:.1f} % | {row.sending:.2f} | {reached}"
-            f" | {row.bytes_up:,.0f} | {row.energy:.3g} J |"
-        )
-    return "\n".join(lines) + "\n"
+        reached = f"not in {row['rounds']} rounds"
+        if row["to_target"] is not None:
+            reached = f"{row['to_target']:.1f} s"
+        cells = [
+            row["algorithm"],
+            str(row["seed"]),
+            f"{1e3 * row['overhead']:.0f} ms",
+            f"{row['predicted']:.1f} s",
+            f"{row['measured']:.1f} s",
+            percent(row["round_error"], 1),
+            percent(row["constant_error"], 1),
+            f"{row['sending']:.2f}",
+            reached,
+        ]
+        body.append(cells)
+    headings = [
+        "algorithm",
+        "seed",
+        "overhead",
+        "predicted",
+        "measured",
+        "error of a round",
+        "by a constant",
+        "sending",
+        f"to {100 * rows[0]['target']:g} %",
+    ]
+    return Table(headings, body)
 
 
 def rounds_of(runs: Sequence[Run], slow: float) -> str:

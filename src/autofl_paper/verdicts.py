@@ -10,10 +10,11 @@ method.
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
+from autofl.quality import mean_interval
 from autofl.units import Array
 from autofl_paper.curves import moved
 from autofl_paper.results import Row
@@ -69,21 +70,10 @@ class View:
     def without(self, study: str, x: int) -> "View":
         """The same without one point of an axis."""
         fewer = View((), self._meaning, self._kstar, self._shift)
-        fewer._rows = {
-            key: cells for key, cells in self._rows.items() if (key[0], key[2]) != (study, x)
-        }
+        for key, cells in self._rows.items():
+            if (key[0], key[2]) != (study, x):
+                fewer._rows[key] = cells
         return fewer
-
-    def sizes(self, study: str) -> list[int]:
-        """The d of Per-FedAvg in a study of sample sizes."""
-        names = [
-            arm
-            for name, arm, _ in self._rows
-            if name == study and arm.startswith("Per-FedAvg, d = ")
-        ]
-        if not names:
-            raise KeyError(study)
-        return sorted(int(name.rpartition(" ")[2]) for name in names)
 
     def column(self, name: str, study: str, arm: str, x: int = 0) -> Array:
         """A column of an arm as it is, one value per seed in the order of the seeds."""
@@ -92,14 +82,16 @@ class View:
 
     def __call__(self, quantity: str, study: str, arm: str, x: int = 0) -> Array:
         """A quantity of the accuracy that is meant; what was never reached is infinite."""
-        judged_global = self._meaning == "global" or (
-            self._meaning == "mixed" and arm.startswith("FedAvg")
-        )
-        name, least = (self._kstar, 1.0) if quantity == "rounds" else (quantity, -math.inf)
+        metric = self._meaning
+        if metric == "mixed":
+            metric = "global" if arm.startswith("FedAvg") else "adapted"
+        name = self._kstar if quantity == "rounds" else quantity
         if name.startswith(("time", "near", "rounds")):
             name = moved(name, self._shift)
-        values = self.column(f"{name}_{'global' if judged_global else 'adapted'}", study, arm, x)
-        return np.where(np.isnan(values), math.inf, np.maximum(values, least))
+        values = self.column(f"{name}_{metric}", study, arm, x)
+        if quantity == "rounds":  # a K* of 0 has no ratio
+            values = np.maximum(values, 1.0)
+        return np.where(np.isnan(values), math.inf, values)
 
     def error(self, study: str, arm: str, x: int = 0) -> Array:
         """Share of wrong answers at the best evaluation."""
@@ -108,12 +100,14 @@ class View:
 
 @dataclass(frozen=True)
 class Interval:
-    """Median over seeds and an interval that covers the true median with the stated probability."""
+    """What a quantity is over seeds, and an interval that covers the truth with the stated
+    probability.
+    """
 
-    median: float
+    value: float  # the median, or the mean
     low: float
     high: float
-    coverage: float
+    coverage: float = COVERAGE
 
 
 def median_interval(values: Array) -> Interval:
@@ -182,8 +176,25 @@ class Evidence:
         return "refuted" if self.fails < LEVEL else "inconclusive"
 
 
+class SignTest:
+    """A rule that asks on which side of a bound the median lies."""
+
+    interval = staticmethod(median_interval)
+
+    def evidence(self, comparisons: Sequence[Array]) -> Evidence:
+        raise NotImplementedError
+
+    def says(self, comparisons: Sequence[Array]) -> tuple[Verdict, Evidence]:
+        """The verdict on a claim that is judged alone: wrong with a chance of at most 5 %."""
+        evidence = self.evidence(comparisons)
+        return evidence.times(WAYS).verdict, evidence
+
+    def shown(self, value: float) -> str:
+        return shown(value)
+
+
 @dataclass(frozen=True)
-class Above:
+class Above(SignTest):
     """Every comparison's median lies above the bound: supported; one lies below: refuted; the least
     of them lies within 5 % of the bound: a tie.
     """
@@ -197,46 +208,103 @@ class Above:
         That one fails is corrected for their number, unless each is corrected as a claim of its
         own: then this one follows from them. An empty comparison says nothing.
         """
-        low = self.bound / MARGIN
-        high = self.bound * MARGIN
-        tails = [
-            (sign_tail(v, self.bound), sign_tail(v, low)[0], sign_tail(v, high)[1])
-            for v in comparisons
-        ]
-        num = 1 if self.rows else len(tails)
-        holds = max(above for (above, _), _, _ in tails)
-        fails = num * min(below for (_, below), _, _ in tails)
-        tie = max(
-            max(above_low for _, above_low, _ in tails),
-            num * min(below_high for *_, below_high in tails),
-        )
-        return Evidence(holds, fails, tie).times(1.0)
+        above = []
+        below = []
+        above_low = []
+        below_high = []
+        for values in comparisons:
+            tails = sign_tail(values, self.bound)
+            above.append(tails[0])
+            below.append(tails[1])
+            above_low.append(sign_tail(values, self.bound / MARGIN)[0])
+            below_high.append(sign_tail(values, self.bound * MARGIN)[1])
+        num = 1 if self.rows else len(comparisons)
+        tie = max(max(above_low), num * min(below_high))
+        return Evidence(max(above), num * min(below), tie).times(1.0)
 
     def __str__(self) -> str:
         return f"> {self.bound:g}"
 
 
 @dataclass(frozen=True)
-class About:
+class About(SignTest):
     """The median lies within a factor of the value: supported; outside: refuted. There is no tie."""
 
-    value: float
+    bound: float
     factor: float
-
-    @property
-    def bound(self) -> float:
-        return self.value
 
     def evidence(self, comparisons: Sequence[Array]) -> Evidence:
         """Inside by two one-sided tests, outside by either."""
         (values,) = comparisons
-        low, high = (
-            sign_tail(values, edge) for edge in (self.value / self.factor, self.value * self.factor)
-        )
+        low = sign_tail(values, self.bound / self.factor)
+        high = sign_tail(values, self.bound * self.factor)
         return Evidence(max(low[0], high[1]), min(high[0], low[1]))
 
     def __str__(self) -> str:
-        return f"{self.value:g}, within a factor of {self.factor:g}"
+        return f"{self.bound:g}, within a factor of {self.factor:g}"
+
+
+Unit = Literal["ratio", "points"]
+MARGINS: dict[Unit, float] = {"ratio": math.log(1.05), "points": 0.5}
+"""Below it an effect counts as none: 5 % of a time or of a number of rounds, half a point of
+accuracy.
+"""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The mean lies surely above 0 and beyond the margin: supported; the same below: refuted;
+    surely within the margin: a tie.
+
+    An effect is the logarithm of a ratio, or points of accuracy; its interval is Student's.
+    """
+
+    unit: Unit = "ratio"
+    bound: float = 0.0
+
+    def interval(self, values: Array) -> Interval:
+        effect, half = mean_interval(values)
+        return Interval(effect, effect - half, effect + half)
+
+    def says(self, comparisons: Sequence[Array]) -> tuple[Verdict, Evidence]:
+        """All comparisons must hold, and one refutes; where some hold and some are ties, the least
+        is a tie.
+        """
+        verdicts = {self._alone(values, len(comparisons)) for values in comparisons}
+        for verdict in ("refuted", "inconclusive", "tie"):
+            if verdict in verdicts:
+                return verdict, Evidence()
+        return "supported", Evidence()
+
+    def _alone(self, values: Array, num: int) -> Verdict:
+        """One of `num` comparisons; to refute the claim alone it has to be surer the more there are."""
+        if not len(values):
+            return "inconclusive"
+        interval = self.interval(values)
+        verdict = verdict_of(interval, MARGINS[self.unit])
+        wide = mean_interval(values, 1.0 - (1.0 - COVERAGE) / num)[1]
+        if verdict == "refuted" and interval.value + wide >= 0.0:
+            return "inconclusive"
+        return verdict
+
+    def shown(self, value: float) -> str:
+        """As a ratio, or in points."""
+        if math.isnan(value):
+            return "–"
+        if self.unit == "points":
+            return f"{round(value, 1) + 0.0:.1f}"
+        ratio = math.exp(value)
+        return f"{ratio:.2f}" if ratio < 10.0 else f"{ratio:.0f}"
+
+
+def verdict_of(effect: Interval, margin: float) -> Verdict:
+    """What an interval around an effect says, where 0 is no effect."""
+    if effect.low > 0.0 and effect.value > margin:
+        return "supported"
+    if effect.high < 0.0 and effect.value < -margin:
+        return "refuted"
+    is_small = effect.low >= -margin and effect.high <= margin
+    return "tie" if is_small else "inconclusive"
 
 
 Measured = Array | dict[str, Array]
@@ -251,8 +319,8 @@ class Claim:
     rule.
 
     `values` takes the number of a target where it is a time, None for all five. A claim that is
-    `main_only` cannot be
-    judged on the runs of other readings: they have too few sample sizes, or no curves.
+    `main_only` cannot be judged on the runs of other readings: they have too few sample sizes, or
+    no curves.
     """
 
     name: str
@@ -260,8 +328,8 @@ class Claim:
     studies: tuple[str, ...]
     where: str
     quantity: str
-    values: Callable[[View, int | None], Measured]
-    rule: Above | About = Above()
+    values: Callable[[Any, int | None], Measured]  # of the view that its study has
+    rule: Above | About | Effect = Above()
     timed: bool = False
     main_only: bool = False
 
@@ -293,44 +361,46 @@ class Judgement:
     def measured(self) -> str:
         if self.interval is None:
             return "–"
-        texts = [
-            shown(value) for value in (self.interval.median, self.interval.low, self.interval.high)
-        ]
-        interval = f"[{texts[1]}, {texts[2]}]" if self.telling > 1 else "(one run)"
-        return f"{self.worst}: " * bool(self.worst) + f"{texts[0]} {interval}"
+        show = self.claim.rule.shown
+        low = show(self.interval.low)
+        high = show(self.interval.high)
+        beside = f"[{low}, {high}]" if self.telling > 1 else "(one run)"
+        worst = f"{self.worst}: " if self.worst else ""
+        return f"{worst}{show(self.interval.value)} {beside}"
 
 
 def shown(value: float) -> str:
     """Three digits, or the sign of infinity."""
     if math.isinf(value):
         return "∞"
-    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+    digits = 0 if value >= 100 else 1 if value >= 10 else 2
+    return f"{value:.{digits}f}"
 
 
-def judge(claim: Claim, view: View, target: int | None = None) -> Judgement:
-    """The verdict on one claim alone, at one target of a time or at all: wrong with a chance of at
-    most 5 %.
-    """
+def judge(claim: Claim, view: Any, target: int | None = None) -> Judgement:
+    """The verdict on one claim alone, at one target of a time or at all."""
     try:
         values = claim.values(view, target)
     except KeyError:  # runs of this claim are not there
         return Judgement(claim, "not run yet")
+
+    # Where neither side reached its target there is nothing to compare; where that is so for half
+    # of the seeds, the others tell nothing about all.
     comparisons = {}
     for name, column in (values if isinstance(values, dict) else {"": values}).items():
-        telling = column[
-            ~np.isnan(column)
-        ]  # where neither side reached its target there is nothing to compare
+        telling = column[~np.isnan(column)]
         comparisons[name] = telling if 2 * len(telling) > len(column) else telling[:0]
-    intervals = {
-        name: median_interval(telling) for name, telling in comparisons.items() if len(telling)
-    }
+    intervals = {}
+    for name, telling in comparisons.items():
+        if len(telling):
+            intervals[name] = claim.rule.interval(telling)
     if not intervals:
         return Judgement(claim, "inconclusive")
-    worst = min(intervals, key=lambda name: intervals[name].median)
-    evidence = claim.rule.evidence(list(comparisons.values()))
+
+    worst = min(intervals, key=lambda name: intervals[name].value)
+    verdict, evidence = claim.rule.says(list(comparisons.values()))
     telling = comparisons[worst]
     above = int((telling > claim.rule.bound).sum())
-    verdict = evidence.times(WAYS).verdict
     return Judgement(claim, verdict, intervals[worst], worst, len(telling), above, evidence)
 
 
@@ -346,10 +416,8 @@ def corrected(judged: Sequence[Judgement], num: int) -> list[Judgement]:
     result = []
     for one in judged:
         evidence = one.evidence.times(WAYS * num)
-        there = one.interval is not None
-        result.append(
-            replace(one, verdict=evidence.verdict if there else one.verdict, evidence=evidence)
-        )
+        verdict = one.verdict if one.interval is None else evidence.verdict
+        result.append(replace(one, verdict=verdict, evidence=evidence))
     return result
 
 

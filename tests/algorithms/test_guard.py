@@ -14,7 +14,7 @@ from autofl.data.federated import federate
 from autofl.engines import make_engine, pick_engine
 from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation
-from autofl.experiments.run import run
+from autofl.jobs.run import run
 from autofl.models import build, mlp, params_of
 from autofl.report import runs as reported
 from autofl.rng import stream

@@ -15,7 +15,6 @@ from autofl.channels.radio import Radio
 from autofl.cli.main import run as autofl
 from autofl.config import load_settings, parse_settings
 from autofl.core.horizon import draw_horizon
-from autofl.core.simulation import Here as Here
 from autofl.core.simulation import simulate, simulated
 from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation

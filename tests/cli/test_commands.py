@@ -13,7 +13,7 @@ import typer
 
 import autofl
 from autofl.cli.main import run as run_cli
-from autofl.cli.shared import leave, print_json, resuming
+from autofl.cli.shared import interruptible, print_json, resuming
 from autofl.records import find_runs
 from autofl.version import __version__
 from reference.joint_pilots import write
@@ -245,7 +245,7 @@ def test_analyze_holds_theory_against_a_run(capsys, tmp_path, own_data):
     assert status == 0, err
     for word in ("sigma_G^2", "gamma_F^2", "Theorem 1, corrected", "as printed", "beta tau L_F"):
         assert word in out
-    assert "conditions" in err
+    assert "lower estimates" in err
     result = json.loads((tmp_path / "theory" / "theory.json").read_text())
     assert (tmp_path / "theory" / "theory.png").stat().st_size > 5_000
     assert result["measured"]["round"] == [0, 2, 4]
@@ -370,7 +370,7 @@ def test_the_command_that_a_plan_prints_runs_what_was_planned(capsys, tmp_path):
         0.5,
         0.4,
     )
-    assert (run.planned_by().name, run.compressor.name) == ("joint", "entropy")
+    assert (run.planner.name, run.compressor.name) == ("joint", "entropy")
     assert run.cell.total_bandwidth == 1e6
 
 
@@ -554,11 +554,16 @@ def test_every_command_has_help_with_an_example(capsys, command):
     assert "Example" in out
 
 
-def test_what_an_interrupted_command_says_can_be_pasted_whatever_its_folder_is_called(capsys):
-    folder = Path("my runs") / "it's one"
+def test_what_an_interrupted_command_says_can_be_pasted_whatever_its_folder_is_called(
+    capsys, tmp_path
+):
+    folder = tmp_path / "my runs" / "it's one"
+    folder.mkdir(parents=True)
+    (folder / "config.toml").touch()
     again = resuming("autofl simulate", folder, autofl.load_settings())
-    with pytest.raises(typer.Exit):
-        leave(folder, again, KeyboardInterrupt())
+    with pytest.raises(typer.Exit) as ended, interruptible(folder, again):
+        raise KeyboardInterrupt
+    assert ended.value.exit_code == 130
     said = capsys.readouterr().err
     assert shlex.split(said.partition("(")[2].partition(")")[0]) == [
         "autofl",

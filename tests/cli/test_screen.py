@@ -7,7 +7,7 @@ import pytest
 
 from autofl.cli.main import run as run_cli
 from autofl.cli.screen import show_table
-from autofl.experiments.job import Progress
+from autofl.jobs.job import Progress
 from autofl.report import progress
 from autofl.report.table import Table
 

@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from autofl.analysis.choose import Effort, choose
 from autofl.config import dump_settings, load_settings
 from autofl.config.scenarios import FOLDER, scenario_line, scenario_names
 from autofl.errors import AutoFLError
 from autofl.experiments.cell import plan
+from autofl.forecast.choose import Effort, choose
 
 NAMES = [
     "paper",

@@ -10,24 +10,23 @@ import numpy as np
 import pytest
 import torch
 
-from autofl.aggregators import Arrived
 from autofl.algorithms import Algorithm, is_stateful
-from autofl.attacks import Attacked
 from autofl.config import load_settings
-from autofl.core.simulation import Here as Here
 from autofl.core.simulation import simulated
 from autofl.data.federated import federate
 from autofl.engines import ClientMemory, CompressedUpdates, flat, make_engine, pick_engine, shaped
 from autofl.errors import AutoFLError
 from autofl.experiments.build import build_simulation
 from autofl.experiments.data import build_data
-from autofl.experiments.run import run
+from autofl.jobs.run import run
 from autofl.models import build, mlp, params_of
 from autofl.network import DECISIONS, LIMITS, Cell, decoded, round_cost
 from autofl.planner import Observing
 from autofl.quality import Evaluation
 from autofl.registry import PARTS, find
 from autofl.rng import stream
+from autofl.robust.aggregators import Arrived
+from autofl.robust.attacks import Attacked
 from autofl.selection import Candidates
 from compressors.cases import updates_of
 from reference.updates import NUM_SAMPLES, UE, received
@@ -394,7 +393,7 @@ def test_compressed_updates_are_the_mean_of_what_each_ue_sends_alone(name, feder
     compressor = find("compressor", name).build({}, CONTEXT)
     model = build(mlp, (784,), 10, stream(1, "init"))
     params = params_of(model, torch.float64)
-    algorithm = find("algorithm", "autofl").build({}, CONTEXT)
+    algorithm = find("algorithm", "per-fedavg").build({}, CONTEXT)
     batches = federated.draw(UE, NUM_SAMPLES, 1, seed=1, round_index=2)
     updates = make_engine("low_rank", model)(algorithm, params, batches, UE)
     num = sum(p.numel() for p in params.values())

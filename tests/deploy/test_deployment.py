@@ -3,6 +3,7 @@ authentication.
 """
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ pytest.importorskip("flwr", reason="needs the extra flower")
 from autofl.config import load_settings
 from autofl.deploy.certificates import make_certificates, make_node_key
 from autofl.deploy.folder import Deployment, end_all, free_port, processes_of
-from autofl.experiments.run import run as simulate
+from autofl.jobs.run import run as simulate
 from autofl.network import LIMITS
 from autofl.records import read_run, read_weights
 from autofl.records.run import UE_TABLE
@@ -492,5 +493,9 @@ def manifest(folder: Path):
 
 
 def kill(site, name):
-    """kill -9 of a program and of what it started, as a power failure would."""
-    end_all(processes_of(site.folder, name))
+    """kill -9 of a program and of its group. A SuperLink's helper and its server apps have groups of
+    their own.
+    """
+    word = "flower-superlink" if name == "superlink" else "flower-supernode"
+    program = min(processes_of(site.folder, name, word), key=lambda process: process.create_time())
+    os.killpg(program.pid, signal.SIGKILL)

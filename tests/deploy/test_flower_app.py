@@ -23,7 +23,7 @@ from autofl.config import load_settings
 from autofl.deploy.folder import Deployment, answers, free_port
 from autofl.deploy.server import serve
 from autofl.errors import AutoFLError
-from autofl.experiments.run import run as simulate
+from autofl.jobs.run import run as simulate
 from autofl.records import read_run, read_weights
 from autofl.records.run import UE_TABLE
 from deploy.loopback import Loopback

@@ -12,7 +12,7 @@ pytest.importorskip("flwr", reason="needs the extra flower")
 from typer.testing import CliRunner
 
 from autofl.cli.main import app
-from autofl.config import load_settings, parse_settings
+from autofl.config import dump_settings, load_settings, parse_settings
 from autofl.data import write_device
 from autofl.deploy import commands
 from autofl.deploy.folder import Deployment, free_port
@@ -65,7 +65,7 @@ def test_prepare_replaces_settings_only_where_it_is_told_to(site):
     refused = CliRunner().invoke(app, words)
     assert refused.exit_code != 0
     said = str(refused.exception)
-    assert "cell.max_energy = 0.01 there, 0.003 now; cell.num_ue = 3 there, 4 now" in said
+    assert "cell.max_energy = 0.01 there, not set now; cell.num_ue = 3 there, 4 now" in said
     assert "--force" in said
     assert content_of(site) == before
 
@@ -219,7 +219,7 @@ def test_what_the_server_app_notes_is_said_once_on_the_terminal(site, tmp_path, 
         "sim_time": 0.0,
         "host_time": 0.0,
     }
-    writer = RunWriter(out, (site.folder / "config.toml").read_text(), about)
+    writer = RunWriter(out, dump_settings(settings_of().resolved()), about)
 
     def run(settings, folder, place, on_round, resume, keep):
         for notes in (

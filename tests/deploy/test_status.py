@@ -12,7 +12,6 @@ pytest.importorskip("flwr", reason="needs the extra flower")
 
 from typer.testing import CliRunner
 
-from autofl.aggregators import Mean
 from autofl.cli.main import app
 from autofl.config import dump_settings
 from autofl.data import ByLabels, write_device
@@ -24,9 +23,10 @@ from autofl.deploy.several import prepare
 from autofl.deploy.status import progress, status
 from autofl.errors import AutoFLError, Terminated
 from autofl.experiments.data import build_data
-from autofl.experiments.run import run as simulate
+from autofl.jobs.run import run as simulate
 from autofl.records import RunWriter, has_checkpoint, read_manifest
 from autofl.report.runs import diverged_words
+from autofl.robust.aggregators import Mean
 from autofl.version import __version__
 from deploy.loopback import make_nodes, node_of
 from deploy.test_fleet import NUM_UE, at_training, changed, deployed, settings_of
@@ -225,26 +225,6 @@ def test_before_the_first_round_there_are_no_devices_to_list(tmp_path):
         CliRunner().invoke(app, ["deploy", "status", "--folder", str(site.folder)]).exit_code == 0
     )
     writer.close()
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        {"devices": 4},
-        {"devices": {"0": 3}},
-        {"notes": "x"},
-        {"notes": ["a\x1b[2Jb"]},
-        {"overhead": "x"},
-        {"label": "a\x1b[2Jb"},
-    ],
-    ids=str,
-)
-def test_a_manifest_that_says_what_no_deployment_does_is_one_line(tmp_path, said):
-    site, out = Deployment(tmp_path / "site"), tmp_path / "run"
-    site.folder.mkdir()
-    site.note(out=str(out))
-    RunWriter(out, "seed = 1\n", {"algorithm": "autofl", "seed": 1, **said}).close()
-    assert f"{next(iter(said))} in manifest.json" in status(site.folder)["newest"]["problem"]
 
 
 def test_a_simulation_is_not_resumed_on_devices_nor_a_deployment_by_a_simulation(

@@ -9,9 +9,9 @@ from autofl.errors import AutoFLError
 from autofl.experiments.build import build_algorithm, build_simulation
 from autofl.experiments.cell import plan
 from autofl.experiments.decisions import decisions_of
-from autofl.experiments.jobs import comparison
-from autofl.experiments.run import run
 from autofl.files import read_toml
+from autofl.jobs.many import comparison
+from autofl.jobs.run import run
 from autofl.report.make import make_report
 from autofl.report.page import html_page
 from autofl_paper.theory.analyze import analyze

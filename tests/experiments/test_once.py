@@ -3,7 +3,7 @@
 from collections import Counter
 
 from autofl.config import Settings, load_settings
-from autofl.experiments.run import run
+from autofl.jobs.run import run
 from autofl.registry import Part
 
 

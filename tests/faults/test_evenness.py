@@ -11,8 +11,8 @@ from autofl.core.simulation import simulate
 from autofl.data import load
 from autofl.experiments.build import build_simulation
 from autofl.experiments.data import build_data
-from autofl.rounds.checks import Bounds, Checks
-from autofl.rounds.evenness import too_even
+from autofl.robust.checks import Bounds, Checks
+from autofl.robust.evenness import too_even
 
 LIMIT, NUM_WEIGHTS = 0.995, 3000
 HONEST = {

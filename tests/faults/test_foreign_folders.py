@@ -14,10 +14,11 @@ import pytest
 import tomli_w
 
 from autofl.cli.main import run as run_cli
-from autofl.config import dump_said, parse_settings
-from autofl.experiments.jobs import comparison
-from autofl.experiments.run import run
+from autofl.config import dump_said, load_settings, parse_settings
+from autofl.errors import AutoFLError
 from autofl.files import read_toml, write_whole
+from autofl.jobs.many import comparison
+from autofl.jobs.run import run
 from autofl.records.checkpoints import whole_checkpoints, write_checkpoint
 from autofl.records.checks import sealed
 from autofl.report.table import markdown_text
@@ -549,6 +550,17 @@ def test_a_checkpoint_of_another_kind_is_one_line(edit, foreign, capsys):
     assert "begin the run anew" in capsys.readouterr().err
 
 
+def test_a_checkpoint_that_names_a_table_elsewhere_cuts_nothing_there(foreign, tmp_path):
+    folder = foreign / "interrupted"
+    (tmp_path / "victim").write_text("precious")
+    (kept,) = whole_checkpoints(folder)
+    nothing = (0, hashlib.sha256(b"").hexdigest())
+    tables = {**kept.tables, os.path.relpath(tmp_path / "victim", folder): nothing}
+    write_checkpoint(kept.path, kept.arrays, kept.facts, tables)
+    assert run_cli(["simulate", "--resume", str(folder)]) == 0
+    assert (tmp_path / "victim").read_text() == "precious"
+
+
 STATES = ("[1]", "5", '{"programs": "x"}', '{"programs": [5]}', '{"port": "x"}', '{"port": Infinity}',
           '{"port": 70000}', '{"slow": 0}', '{"out": 7}', '{"programs": ["\\u0000"]}')  # fmt: skip
 
@@ -600,3 +612,17 @@ def test_a_damaged_address_of_a_deployment_is_one_line(text, tmp_path, capsys):
     (tmp_path / "flower" / "config.toml").write_text(text)
     assert run_cli(["deploy", "status", "--folder", str(tmp_path)]) == 2
     assert "not the place of a SuperLink" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("key", ["arm", "arms"])
+@pytest.mark.parametrize("in_a_file", [False, True])
+def test_code_that_an_arm_names_is_code_too(key, in_a_file, tmp_path):
+    arm = {"title": "Mine", "algorithm": "payload:Rule"}
+    if in_a_file:
+        write_whole(tmp_path / "mine.toml", tomli_w.dumps(arm))
+        arm = str(tmp_path / "mine.toml")
+    table = {"arm": arm} if key == "arm" else {"compare": {"arms": ["autofl", arm]}}
+    write_whole(tmp_path / "config.toml", tomli_w.dumps(table))
+    write_whole(tmp_path / "manifest.json", "{}")
+    with pytest.raises(AutoFLError, match="it runs code of its own, payload:Rule; if you trust it"):
+        load_settings(tmp_path / "config.toml")

@@ -7,11 +7,11 @@ import torch
 from autofl.config import load_settings
 from autofl.experiments.build import build_simulation
 from autofl.experiments.data import build_data
-from autofl.experiments.write import write_run
+from autofl.jobs.recording import write_run
 from autofl.records import read_weights
-from autofl.rounds.checks import Bounds, Checks
-from autofl.rounds.history import History, against, agreements
-from autofl.rounds.undo import Undo
+from autofl.robust.checks import Bounds, Checks
+from autofl.robust.history import History, against, agreements
+from autofl.robust.undo import Undo
 from autofl.version import __version__
 
 NUM_UE, NUM_WEIGHTS, ROUNDS = 12, 400, 8
@@ -234,6 +234,17 @@ def test_checks_go_on_from_their_state_to_the_bit():
     for name, array in whole.state().items():
         np.testing.assert_array_equal(parts.state()[name], array)
     assert undone  # the first of these lies passes
+
+
+def test_a_round_in_which_nobody_answered_is_checked_too():
+    """A deployment has no changes then, not even an empty table of them."""
+    nobody = np.zeros(0, dtype=np.int64)
+
+    def no_changes():
+        raise AssertionError("there are none")
+
+    checks = Checks(Bounds(5.0, 0.3, 0.995, 1.5))
+    assert checks(nobody, np.zeros(0), nobody, nobody, 10.0, no_changes) == ({}, None)
 
 
 def test_what_a_liar_has_put_into_the_model_is_taken_out_once_and_given_back_if_it_was_none():

@@ -24,7 +24,7 @@ from autofl.deploy.folder import Deployment
 from autofl.deploy.lease import LeftAloneError, TakenOverError, held, watcher
 from autofl.deploy.server import serve
 from autofl.errors import AutoFLError
-from autofl.experiments.run import run as simulate
+from autofl.jobs.run import run as simulate
 from autofl.lock import FolderLock
 from autofl.records import RunWriter, read_manifest, read_run
 from autofl.records.run import KILLED
@@ -50,7 +50,7 @@ from autofl.config import parse_settings
 from autofl.errors import AutoFLError
 from flwr.app import Context, RecordDict
 from autofl.deploy.server import serve
-from autofl.experiments.run import run
+from autofl.jobs.run import run
 from deploy.loopback import Loopback
 nodes, config, table, who = json.loads(sys.stdin.readline())
 nodes = {int(node): about for node, about in nodes.items()}
@@ -276,10 +276,13 @@ def test_code_of_ones_own_that_is_missing_is_named_before_the_start_and_flowers_
     monkeypatch.setattr(
         FakeFlower, "meanwhile", lambda self: pytest.fail("it began"), raising=False
     )
-    for section, own in (("model", ModelSettings(name="nix:nix")), ("algorithm", "nix:nix")):
-        with pytest.raises(AutoFLError, match=f"{section} nix:nix: no module 'nix' in"):
+    for kind, own in (
+        ("model", {"model": ModelSettings(name="nix:nix")}),
+        ("algorithm", {"arm": "nix:nix"}),
+    ):
+        with pytest.raises(AutoFLError, match=f"{kind} nix:nix: no module 'nix' in"):
             commands.run(
-                settings_of().model_copy(update={section: own}),
+                settings_of().model_copy(update=own),
                 site.folder,
                 tmp_path / "run",
                 print,

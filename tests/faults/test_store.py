@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import torch
 
-from autofl.aggregators import Mean
 from autofl.cli.main import run as run_cli
 from autofl.config import dump_settings, load_settings, parse_settings
 from autofl.core.stop import Stop, watched
@@ -23,12 +22,13 @@ from autofl.core.suspects import suspects_of
 from autofl.engines import ReceivedUpdates
 from autofl.errors import AutoFLError, Terminated, raise_when_told_to_end
 from autofl.experiments.build import build_simulation
-from autofl.experiments.run import run
-from autofl.experiments.write import Recording, play_into
+from autofl.jobs.recording import Recording, play_into
+from autofl.jobs.run import run
 from autofl.lock import FolderLock
 from autofl.quality import Evaluation, convergence_round
 from autofl.records import RunWriter, read_manifest, read_weights
 from autofl.records.checks import OWN_SUM, sealed
+from autofl.robust.aggregators import Mean
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import fault_files

@@ -15,11 +15,12 @@ from autofl.cli.main import run as run_cli
 from autofl.config import load_settings
 from autofl.errors import AutoFLError
 from autofl.experiments.cell import build_planner
-from autofl.experiments.tuned import Constants
+from autofl.jobs.tuned import Constants
 from autofl.records import Run, read_run
 from autofl_paper.joint import (
     AUTOFL_J,
     CELLS,
+    JOINT,
     JOINT_STUDIES,
     SCALES,
     TUNED,
@@ -31,17 +32,9 @@ from autofl_paper.joint import (
     deadline,
     studies_named,
     tune_command,
-    with_joint_seeds,
 )
 from autofl_paper.joint_page import quartiles
-from autofl_paper.joint_results import (
-    JointRow,
-    JointStudy,
-    limits,
-    read_joint,
-    read_off,
-    write_joint,
-)
+from autofl_paper.joint_results import limits, read_joint
 from autofl_paper.joint_tables import (
     FASTEST,
     Times,
@@ -50,6 +43,8 @@ from autofl_paper.joint_tables import (
     ratio_table,
     times_of,
 )
+from autofl_paper.results import Results, Row, read_results, write_results
+from autofl_paper.study import with_seeds
 
 NAN = math.nan
 
@@ -60,7 +55,7 @@ def times(*pairs):
 
 @pytest.fixture
 def every_data_set_is_here(monkeypatch):
-    monkeypatch.setattr("autofl_paper.recipes.find", lambda name: name)
+    monkeypatch.setattr("autofl_paper.study.find", lambda name: name)
 
 
 def test_a_paired_ratio_worked_by_hand():
@@ -112,8 +107,8 @@ def made_up(name, told):
         for seed, quantities in enumerate(runs, start=1):
             values = dict(zip(names, quantities, strict=True))
             values |= {"rounds_85": quantities[0], "rounds_90": quantities[1], "heard": 0.5}
-            rows.append(JointRow("", arm, seed, {**values, "energy_heard": quantities[3] / 10}, []))
-    return JointStudy(name, {"targets": [0.85, 0.90]}, rows)
+            rows.append(Row("", name, arm, 0, seed, {**values, "energy_heard": quantities[3] / 10}))
+    return Results(name, {"targets": [0.85, 0.90]}, rows)
 
 
 def test_the_tables_of_a_made_up_study():
@@ -167,7 +162,8 @@ def a_run(tmp_path, ues, config=()):
 
 def test_what_is_read_off_a_made_up_run(tmp_path):
     """Smoothed accuracies 0.1, 0.45, 0.6, 0.85: 60 % after 2 s and two rounds, 90 % never."""
-    values = read_off(a_run(tmp_path, {}), (0.6, 0.9))
+    values, _ = read_joint(a_run(tmp_path, {}), (0.6, 0.9), (0.45, 0.9))
+    assert values["time_45"] == 1.0
     assert (values["time_60"], values["rounds_60"], values["last"]) == (2.0, 2.0, 3.0)
     assert values["energy_60"] == pytest.approx(9e-3)
     assert math.isnan(values["time_90"])
@@ -270,9 +266,9 @@ def test_names_and_seeds():
         AutoFLError, match="joint-papr: no such study; there are joint, joint-paper"
     ):
         studies_named(["joint-papr"])
-    assert with_joint_seeds(SCALES["full"], 3).few_seeds == 3
+    assert with_seeds(JOINT, SCALES["full"], 3).few_seeds == 3
     with pytest.raises(AutoFLError, match="later ones tune constants"):
-        with_joint_seeds(SCALES["full"], TUNING_SEED)
+        with_seeds(JOINT, SCALES["full"], TUNING_SEED)
 
 
 def test_the_middle_half_of_the_seeds():
@@ -286,12 +282,12 @@ def test_the_middle_half_of_the_seeds():
 
 def test_results_are_written_and_read_back_to_the_same(tmp_path):
     study = made_up("joint-tight", {"AutoFL": [(1.5, NAN, 3.0, 0.1)]})
-    write_joint(replace(study, rows=[replace(study.rows[0], way=[0.1, NAN])]), tmp_path)
-    again = read_joint(tmp_path)["joint-tight"]
-    assert repr(again.rows[0]) == repr(replace(study.rows[0], way=[0.1, NAN]))
-    (tmp_path / "joint-tight.json").write_text("{}")
-    with pytest.raises(AutoFLError, match=r"joint-tight\.json: not readable results"):
-        read_joint(tmp_path)
+    write_results(study, tmp_path)
+    again = read_results(tmp_path, JOINT_STUDIES)["joint-tight"]
+    assert repr(again.rows) == repr(study.rows)
+    (tmp_path / "joint-tight.csv").write_text("{}")
+    with pytest.raises(AutoFLError, match=r"joint-tight\.csv: not readable results"):
+        read_results(tmp_path, JOINT_STUDIES)
 
 
 @pytest.fixture
@@ -324,10 +320,10 @@ def test_a_small_reproduction_gives_tables_a_picture_and_a_page_and_goes_on(tmp_
     assert (out / "joint" / "joint.png").stat().st_size > 15_000
     report = (out / "joint" / "report.md").read_text()
     assert "![Accuracy against time](joint.png)" in report
-    assert "autofl tune --algorithm autofl-j" in report
+    assert "autofl tune --arm autofl-j" in report
     assert run_cli(["reproduce", "joint-paper", "--json", *words]) == 0
     shown, said = capsys.readouterr()
-    assert "10 runs, 0 of them to be made" in said
+    assert "joint-paper: its results are in" in said
     told = json.loads(shown)
     assert list(told) == ["joint-paper"]
     assert all(row["violations"].startswith("0 of ") for row in told["joint-paper"]["limits"])

@@ -10,16 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autofl_paper.curves import CONVERGED, LEVELS, Curve, measure
+from autofl_paper.curves import CONVERGED, LEVELS, measure
 from autofl_paper.paper import GRADIENT_ROUNDS
-from autofl_paper.results import read_results
+from autofl_paper.reproduction import read_figures
+from autofl_paper.results import Curve
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
 
 @pytest.fixture(scope="module")
 def studies():
-    return read_results(RESULTS / "reproduction")
+    return read_figures(RESULTS / "reproduction")
 
 
 def shortened(curve, rounds):
@@ -39,7 +40,7 @@ def test_kstar_does_not_hang_on_the_length_of_a_run_and_the_last_entry_into_the_
     for row in studies[study].rows:
         if row.seed % 4 or row.arm == "Per-FedAvg":
             continue
-        curve = studies[study].curves[row.key]
+        curve = row.curve
         whole = measure(curve, (0.7, 0.75, 0.8, 0.85, 0.9), 600)
         for rounds in (300, 450):
             part = measure(shortened(curve, rounds), (0.7, 0.75, 0.8, 0.85, 0.9), rounds)
@@ -60,7 +61,7 @@ def part_time(curve, rounds):
 @pytest.mark.parametrize("study", ["mnist-iid", "mnist", "cifar10"])
 def test_kstar_from_times_is_within_two_percent_of_the_round_that_the_curve_shows(studies, study):
     for row in studies[study].rows:
-        rounds, _, accuracy = studies[study].curves[row.key].evaluated("adapted_accuracy")
+        rounds, _, accuracy = row.curve.evaluated("adapted_accuracy")
         near = [accuracy[np.abs(rounds - k) <= max(5, rounds[1])].mean() for k in rounds]
         first = next(
             (k for k, level in zip(rounds, near, strict=True) if level >= LEVELS[study] - 1e-12),
@@ -99,7 +100,7 @@ def test_levels_and_targets_are_what_their_rule_gives(studies):
     for study in ("mnist-iid", "mnist", "cifar10"):
         about, curves = studies[study].about, defaultdict(list)
         for row in studies[study].rows:
-            rounds, _, accuracy = studies[study].curves[row.key].evaluated("adapted_accuracy")
+            rounds, _, accuracy = row.curve.evaluated("adapted_accuracy")
             curves[row.arm].append(
                 max(accuracy[np.abs(rounds - k) <= max(5, rounds[1])].mean() for k in rounds)
             )

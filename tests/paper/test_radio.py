@@ -4,24 +4,23 @@ committed.
 
 import json
 import math
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from autofl.cli.main import run as run_cli
-from autofl_paper.joint_results import JointRow, JointStudy
+from autofl_paper.page import fill
 from autofl_paper.radio import CELLS, SCALES, arms, shares_that_can_send
 from autofl_paper.radio_claims import (
+    CellView,
     claims_of,
-    judge,
     log_ratio,
     mean_over_targets,
-    verdict_of,
 )
-from autofl_paper.radio_page import blocks
-from autofl_paper.radio_results import read_radio
+from autofl_paper.radio_page import page_of
+from autofl_paper.results import Results, Row, read_results
+from autofl_paper.verdicts import Interval, judge, verdict_of
 
 NAN = math.nan
 DOCS = Path(__file__).parents[2] / "docs"
@@ -50,7 +49,7 @@ def test_times_that_were_not_reached_give_bounds_or_nothing():
     ],
 )
 def test_verdicts(effect, low, high, verdict):
-    assert verdict_of(effect, low, high, 0.04) == verdict
+    assert verdict_of(Interval(effect, low, high), 0.04) == verdict
 
 
 def made_up(values):
@@ -66,7 +65,7 @@ def made_up(values):
         "unrest": 0.01,
     }
     rows = [
-        JointRow("umi", arm.name, seed, {**base, **values.get(arm.name, {})}, [])
+        Row("umi", "radio", arm.name, 0, seed, {**base, **values.get(arm.name, {})})
         for arm in arms(SCALES["quick"])
         if arm.reading == "umi"
         for seed in (1, 2)
@@ -74,13 +73,16 @@ def made_up(values):
     for row in rows:
         if row.seed == 2:
             row.values["time_85"] *= 1.5
-    return JointStudy("radio", {"targets": [0.75, 0.85], "sizes": [5, 10, 20, 30, 40, 60]}, rows)
+    return Results("radio", {"targets": [0.75, 0.85], "sizes": [5, 10, 20, 30, 40, 60]}, rows)
 
 
-def effects(study):
-    return {
-        claim.name: judge(claim, study, "umi").effect for claim in claims_of(study.about["sizes"])
-    }
+def found(claim, results):
+    return judge(claim, CellView(results, "umi"))
+
+
+def effects(results):
+    claims = claims_of(results.about["sizes"])
+    return {claim.name: found(claim, results).interval.value for claim in claims}
 
 
 def test_where_all_are_alike_no_claim_has_an_effect():
@@ -124,11 +126,11 @@ def test_twice_is_not_refuted_by_a_run_that_ends_before_its_target():
         "Per-FedAvg": {"time_75": 15.0, "time_85": NAN, "last": 40.0},
         "AutoFL": {"time_75": 10.0, "time_85": 30.0},
     }
-    assert judge(claim, made_up(cut), "umi").seeds == 0
+    assert found(claim, made_up(cut)).telling == 0
     cut["Per-FedAvg"]["last"] = 100.0  # 100 / 45 at least in seed 2
-    found = judge(claim, made_up(cut), "umi")
-    assert found.seeds == 2
-    assert found.effect == pytest.approx(
+    late = found(claim, made_up(cut))
+    assert late.telling == 2
+    assert late.interval.value == pytest.approx(
         np.mean([math.log(1.5 * 100 / 30 / 4), math.log(1.5 * 100 / 45 / 4)]) / 2
     )
 
@@ -136,12 +138,12 @@ def test_twice_is_not_refuted_by_a_run_that_ends_before_its_target():
 def test_of_several_comparisons_all_must_hold_and_one_refutes_if_it_is_sure_enough():
     claim = next(one for one in claims_of([5]) if one.name == "least-non-i.i.d.")
     rows = made_up({"AutoFL": {"time_75": 5.0, "time_85": 10.0}})
-    assert (judge(claim, rows, "umi").verdict, judge(claim, rows, "umi").worst) == (
+    assert (found(claim, rows).verdict, found(claim, rows).worst) == (
         "supported",
         "Per-FedAvg",
     )
     one = made_up({"FedAvg-2": {"time_75": 7.0, "time_85": 14.0}})
-    assert (judge(claim, one, "umi").verdict, judge(claim, one, "umi").worst) == (
+    assert (found(claim, one).verdict, found(claim, one).worst) == (
         "refuted",
         "FedAvg-2",
     )
@@ -149,9 +151,9 @@ def test_of_several_comparisons_all_must_hold_and_one_refutes_if_it_is_sure_enou
     for row in spread.rows:  # 0.81 and 0.83 of AutoFL's time: sure at 95 %, not at 98.3 %
         if row.arm == "FedAvg-2" and row.seed == 2:
             row.values["time_75"] = 8.32
-    found = judge(claim, spread, "umi")
-    assert found.high < 0.0
-    assert found.verdict == "inconclusive"
+    unsure = found(claim, spread)
+    assert unsure.interval.high < 0.0
+    assert unsure.verdict == "inconclusive"
 
 
 def test_the_papers_budget_serves_nobody_on_real_radio():
@@ -163,12 +165,9 @@ def test_the_papers_budget_serves_nobody_on_real_radio():
 
 def test_the_page_is_that_of_the_results():
     page = (DOCS / "radio-claims.md").read_text(encoding="utf-8")
-    texts = blocks(read_radio(DOCS / "results" / "radio"), "results/radio/")
-    for name, text in texts.items():
-        (block,) = re.findall(
-            rf"<!-- {name} -->\n(.*?)\n<!-- end {name} -->", page, flags=re.DOTALL
-        )
-        assert block == text
+    blocks = page_of(DOCS / "results" / "radio").blocks
+    assert all(f"<!-- {name} -->" in page for name in blocks)
+    assert fill(page, blocks, "results/radio/") == page
 
 
 def test_a_small_study_from_the_command_line(tmp_path, capsys, monkeypatch):
@@ -189,7 +188,8 @@ def test_a_small_study_from_the_command_line(tmp_path, capsys, monkeypatch):
     assert run_cli([*words, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (len(told["claims"]), {claim["cell"] for claim in told["claims"]}) == (26, {"umi"})
-    row = read_radio(tmp_path / "radio").rows_of("AutoFL", "umi")[0].values
+    results = read_results(tmp_path / "radio", ["radio"])["radio"]
+    row = results.rows_of("AutoFL", "umi")[0].values
     assert row["computing"] + row["sending"] + row["receiving"] == pytest.approx(1.0, abs=0.02)
     assert (tmp_path / "radio" / "radio.png").stat().st_size > 15_000
     assert run_cli(["reproduce", "radio", "fig2b"]) == 2

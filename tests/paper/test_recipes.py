@@ -11,21 +11,21 @@ from autofl.planner import FixedPlanner, PaperPlanner
 from autofl_paper.paper import FIGURES
 from autofl_paper.recipes import (
     CIFAR_READINGS,
+    FIGURE_STUDIES,
     READINGS,
     SCALES,
     SENSITIVITY,
     STUDIES,
     studies_of,
-    with_seeds,
 )
-from autofl_paper.store import entries_of
+from autofl_paper.study import jobs_of, with_seeds
 
 QUICK = SCALES["quick"]
 
 
 @pytest.fixture(autouse=True)
 def every_data_set_is_here(monkeypatch):
-    monkeypatch.setattr("autofl_paper.recipes.find", lambda name: name)
+    monkeypatch.setattr("autofl_paper.study.find", lambda name: name)
 
 
 def settings_of(study, scale=QUICK):
@@ -101,8 +101,8 @@ def test_figure_5_varies_the_radius_and_the_labels_alone():
 def test_figures_share_the_runs_they_have_in_common(tmp_path):
     places = {
         study: {
-            (e.arm.name, e.arm.x, e.seed): e.place
-            for e in entries_of(study, QUICK, tmp_path, "cpu")
+            (arm.name, arm.x, seed): job.folder
+            for (arm, seed), job in jobs_of(STUDIES[study](QUICK), tmp_path, "cpu").items()
         }
         for study in STUDIES
     }
@@ -129,13 +129,13 @@ def test_every_reading_changes_something(tmp_path):
 def test_a_wrong_name_lists_the_right_ones_and_seeds_have_bounds():
     with pytest.raises(AutoFLError, match="fig9: no such figure; there are fig2a"):
         studies_of(["fig9"])
-    assert with_seeds(QUICK, 7).cifar_seeds == 7
+    assert with_seeds(FIGURE_STUDIES, QUICK, 7).cifar_seeds == 7
     with pytest.raises(AutoFLError, match="--seeds 0"):
-        with_seeds(QUICK, 0)
+        with_seeds(FIGURE_STUDIES, QUICK, 0)
 
 
 def test_without_mnist_the_quick_scale_takes_mnist_5k_and_the_full_one_refuses(monkeypatch):
-    monkeypatch.setattr("autofl_paper.recipes.find", lambda name: None)
+    monkeypatch.setattr("autofl_paper.study.find", lambda name: None)
     assert settings_of("mnist")["AutoFL", 0].data.name == "mnist5k"
     with pytest.raises(AutoFLError, match="autofl data fetch mnist"):
         settings_of("mnist", SCALES["full"])
@@ -144,8 +144,8 @@ def test_without_mnist_the_quick_scale_takes_mnist_5k_and_the_full_one_refuses(m
 def test_arms_that_do_not_use_what_a_reading_sets_share_the_default_runs(tmp_path):
     full = replace(SCALES["full"], reading_seeds=1, cifar_seeds=1)
     places = {
-        (e.arm.reading, e.arm.study, e.arm.name, e.arm.x): e.place
-        for e in entries_of("sensitivity", full, tmp_path, "cpu")
+        (arm.reading, arm.study, arm.name, arm.x): job.folder
+        for (arm, _), job in jobs_of(STUDIES["sensitivity"](full), tmp_path, "cpu").items()
     }
     for reading, arm, shared in [
         ("first-order", "FedAvg-1", True),
@@ -159,8 +159,9 @@ def test_arms_that_do_not_use_what_a_reading_sets_share_the_default_runs(tmp_pat
         same = places[reading, "mnist", arm, 0] == places["default", "mnist", arm, 0]
         assert same == shared, (reading, arm)
     cifar = {
-        (e.arm.reading, e.arm.name): e.place
-        for e in entries_of("sensitivity-cifar10", full, tmp_path, "cpu")
+        (arm.reading, arm.name): job.folder
+        for (arm, _), job in jobs_of(STUDIES["sensitivity-cifar10"](full), tmp_path, "cpu").items()
     }
-    main = {e.arm.name: e.place for e in entries_of("cifar10", full, tmp_path, "cpu")}
+    runs = jobs_of(STUDIES["cifar10"](full), tmp_path, "cpu")
+    main = {arm.name: job.folder for (arm, _), job in runs.items()}
     assert all(cifar["default", name] == place for name, place in main.items())

@@ -10,7 +10,7 @@ from autofl.compressors.quantise import Quantise
 from autofl.config import load_settings
 from autofl.core.arm import Arm
 from autofl.errors import AutoFLError
-from autofl.experiments.run import run
+from autofl.jobs.run import run
 from autofl.network import Cell
 from autofl.planner import FixedPlanner
 from autofl.planner.adaquant import AdaQuantPlanner

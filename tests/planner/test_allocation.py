@@ -7,7 +7,7 @@ import pytest
 
 from autofl.network import Cell, make_plan, round_cost, snr
 from autofl.planner.allocation import (
-    Ended,
+    Outcome,
     Task,
     allocate,
     allocate_fixed_band,
@@ -197,7 +197,7 @@ def test_an_allocation_that_stopped_early_has_a_wide_gap():
         if able.any():
             early = ShannonLaws(task.part(able), max_steps=1).allocate(total_band)
             gaps.append(early.certificate.gap)
-            assert early.ended is Ended.STOPPED or early.certificate.gap <= 1e-9
+            assert early.outcome is Outcome.STOPPED or early.certificate.gap <= 1e-9
     assert max(gaps) > 0.1
 
 
@@ -454,5 +454,5 @@ def test_least_energy_in_a_fixed_band_is_that_of_a_grid():
 def test_a_deadline_that_nobody_can_make_is_said_to_be_too_short():
     task, total_band = random_cell(0)
     early = least_energy(task, total_band, 0.99 * allocate(task, total_band).time)
-    assert early.ended is Ended.TOO_SHORT
+    assert early.outcome is Outcome.TOO_SHORT
     assert not early.able.any()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import autofl
-from autofl.analysis.pilot_fit import Pilots
+from autofl.forecast.pilot_fit import Pilots
 from autofl.planner.pace import Pace
 
 

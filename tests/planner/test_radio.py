@@ -12,7 +12,7 @@ from autofl.network import Status, round_cost, upload_cost
 from autofl.network.links.nr import Nr256
 from autofl.planner import ExactPlanner, FixedPlanner, PaperPlanner
 from autofl.planner.allocation import (
-    Ended,
+    Outcome,
     Task,
     allocate,
     allocate_fixed_band,
@@ -225,7 +225,7 @@ def test_on_any_staircase_the_least_time_is_a_deadline_that_can_be_met():
     for seed in range(200):
         task, total = random_staircase(seed)
         fastest = allocate(task, total)
-        if fastest.ended is Ended.NO_BAND:  # circuits use up the energy at any deadline
+        if fastest.outcome is Outcome.NO_BAND:  # circuits use up the energy at any deadline
             continue
         for deadline in (fastest.time, np.nextafter(fastest.time, 0.0), 1.25 * fastest.time):
             if fastest.able.any():

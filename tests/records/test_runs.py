@@ -21,8 +21,8 @@ import torch
 from autofl.config import load_settings, parse_settings
 from autofl.core.simulation import simulate
 from autofl.errors import AutoFLError
-from autofl.experiments.jobs import run_comparison
-from autofl.experiments.run import run
+from autofl.jobs.many import run_comparison
+from autofl.jobs.run import run
 from autofl.records import find_runs, read_run, read_weights
 from autofl.records.checks import sealed
 from reference.waiting import PATIENCE
@@ -37,7 +37,7 @@ SMALL = {
 FRESH = """
 import json, sys
 from autofl.config import parse_settings
-from autofl.experiments.run import run
+from autofl.jobs.run import run
 from autofl.records.checks import sealed
 run(parse_settings(json.loads(sys.argv[1])), sys.argv[2])
 """
@@ -154,7 +154,7 @@ def test_runs_in_parallel_processes_are_the_same_to_the_bit_and_tell_their_progr
 
 def test_a_comparison_as_one_batch_writes_the_same_runs(tmp_path, monkeypatch):
     # What a GPU does, on this machine's CPU: only the rounding of sums may differ.
-    from autofl.experiments import jobs as module
+    from autofl.jobs import many as module
 
     settings = parse_settings(
         {**SMALL, "compare": {"seeds": 2}, "simulation": {"num_selected": 3, "device": "cpu"}}

@@ -3,9 +3,9 @@
 import numpy as np
 
 import autofl
-from autofl.analysis.pilot import JOINT_DESIGN
-from autofl.analysis.pilot_files import Pilot, problem_of, write_pilots
 from autofl.compressors.entropy import Entropy
+from autofl.forecast.pilot import JOINT_DESIGN
+from autofl.forecast.pilot_files import Pilot, problem_of, write_pilots
 
 LAW = (6.0, 12.0, 1500.0, 3.0)
 """c, a, b and q of K = c + (a + b/(d m))/tau + q omega/m, rounds to u = 1 below."""

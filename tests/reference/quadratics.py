@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autofl.theory import Participation, participation
+from autofl.forecast.participation import Participation, participation
 from autofl_paper.theory import Constants
 
 

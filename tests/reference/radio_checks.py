@@ -9,7 +9,7 @@ import numpy as np
 
 from autofl.planner import ExactPlanner, FixedPlanner
 from autofl.planner.allocation import (
-    Ended,
+    Outcome,
     Task,
     allocate,
     allocate_fixed_band,
@@ -107,7 +107,7 @@ def shared_band(seed, worst):
     cell, gain, work, task = tasks(seed)
     total = float(cell.bandwidth.sum())
     solved = allocate(task, total)
-    if solved.ended is Ended.NO_BAND:
+    if solved.outcome is Outcome.NO_BAND:
         able = np.flatnonzero(np.isfinite(shortest(task)))
         ever = float(
             (work / cell.min_cpu_frequency + cell.max_energy / cell.circuit_power)[able].max()

@@ -20,8 +20,8 @@ from autofl.cli.main import run as run_cli
 from autofl.cli.screen import show_table
 from autofl.config import parse_settings
 from autofl.errors import AutoFLError
-from autofl.experiments.run import run
 from autofl.files import read_toml
+from autofl.jobs.run import run
 from autofl.records import RunWriter, checkpoints, read_run
 from autofl.records.checks import sealed, sum_of
 from autofl.report.about import provenance, title_of
@@ -174,7 +174,7 @@ def test_a_run_that_goes_on_from_its_older_checkpoint_can_be_read_at_once(made, 
     [kept], _ = checkpoints(tmp_path / "run")
     writer = RunWriter.go_on(tmp_path / "run", kept.round)
     writer._tables["ues.csv"].add([(3, *range(10))])
-    writer._mark = {name: table.extent for name, table in writer._tables.items()}
+    writer._note_whole_rounds()
     writer.write_checkpoint(kept.arrays, {**kept.facts, "round": 3})
     writer.close()
     again = RunWriter.go_on(tmp_path / "run", kept.round)

@@ -1,7 +1,7 @@
 """Runs are told apart by what a user has set, not by what an algorithm brings along."""
 
 from autofl.config import load_settings
-from autofl.experiments.run import run
+from autofl.jobs.run import run
 from autofl.report.about import title_of
 from autofl.report.make import make_report
 from autofl.report.runs import group, newest_of_equal

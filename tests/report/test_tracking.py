@@ -4,7 +4,7 @@ import pytest
 
 from autofl.config import load_settings
 from autofl.errors import AutoFLError
-from autofl.experiments.run import run
+from autofl.jobs.run import run
 from autofl.report.tracking import EXPERIMENT, track
 
 

@@ -5,15 +5,15 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from autofl.aggregators.unbiased import Unbiased
 from autofl.algorithms import FedAvg
 from autofl.config import load_settings
 from autofl.core.arm import Arm
 from autofl.errors import AutoFLError
-from autofl.experiments.run import run
+from autofl.jobs.run import run
 from autofl.network import Cell, round_cost
 from autofl.planner import FixedPlanner
 from autofl.rng import stream
+from autofl.robust.aggregators.unbiased import Unbiased
 from autofl.selection import Candidates
 from autofl.selection.fedcs import FedCS
 

@@ -8,8 +8,8 @@ import pytest
 from autofl.config import dump_settings, parse_settings
 from autofl.errors import Terminated
 from autofl.experiments.build import build_simulation
-from autofl.experiments.run import manifest_of
-from autofl.experiments.write import write_run
+from autofl.jobs.recording import write_run
+from autofl.jobs.run import manifest_of
 
 SMALL = {
     "cell": {"num_ue": 8},

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from autofl.config import load_settings
-from autofl.experiments.run import run
+from autofl.jobs.run import run
 
 ROOT = Path(__file__).parents[2]
 KEPT = json.loads((ROOT / "tests" / "reference" / "bytes.json").read_text(encoding="utf-8"))

@@ -3,6 +3,7 @@ one.
 """
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -40,6 +41,56 @@ class Channel(ABC):
         raise AutoFLError(
             f"{type(self).__name__} has no law: it cannot tell how likely an update is to be decoded"
         )
+
+
+class Timed(Channel):
+    """A channel that follows the clock: its gains are a function of the simulated time.
+
+    Where no clock runs, round k begins `interval` seconds [s] after the one before.
+    """
+
+    interval: float
+
+    @abstractmethod
+    def gain_at(self, cell: Cell, seed: int, time: float) -> Array:
+        """g_i at this time [s] of a run."""
+
+    def estimate_at(self, cell: Cell, seed: int, gain: Array, time: float) -> Array:
+        """What the planner knows of them at this time."""
+        return gain
+
+    def survival_at(self, cell: Cell, gain: Array, time: float) -> Array:
+        """P(g_i >= gain) at this time."""
+        return super().survival(cell, gain)
+
+    def at(self, time: float) -> Channel:
+        return Moment(self, time)
+
+    def gain(self, cell: Cell, seed: int, k: int) -> Array:
+        return self.gain_at(cell, seed, (k - 1) * self.interval)
+
+    def estimate(self, cell: Cell, seed: int, k: int, gain: Array) -> Array:
+        return self.estimate_at(cell, seed, gain, (k - 1) * self.interval)
+
+    def survival(self, cell: Cell, gain: Array) -> Array:
+        return self.survival_at(cell, gain, 0.0)
+
+
+@dataclass(frozen=True)
+class Moment(Channel):
+    """A channel that follows the clock, at a moment of a run."""
+
+    channel: Timed
+    time: float
+
+    def gain(self, cell: Cell, seed: int, k: int) -> Array:
+        return self.channel.gain_at(cell, seed, self.time)
+
+    def estimate(self, cell: Cell, seed: int, k: int, gain: Array) -> Array:
+        return self.channel.estimate_at(cell, seed, gain, self.time)
+
+    def survival(self, cell: Cell, gain: Array) -> Array:
+        return self.channel.survival_at(cell, gain, self.time)
 
 
 def channel_at(channel: Channel, time: float) -> Channel:

@@ -14,7 +14,7 @@ from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 
-from autofl.channels.base import Channel
+from autofl.channels.base import Timed
 from autofl.channels.doppler import SPEED_OF_LIGHT, nakagami_gain, rician_gain
 from autofl.channels.field import gaussian_field
 from autofl.channels.log_distance import log_distance
@@ -60,7 +60,7 @@ class LargeScale(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Radio(Checked, Channel):
+class Radio(Checked, Timed):
     """Gains of a link of 3GPP TR 38.901, or of log-distance with an intercept."""
 
     scenario: Annotated[
@@ -184,19 +184,6 @@ class Radio(Checked, Channel):
         """Rician K, plain ratio."""
         return db_to_ratio(self.law.k_factor_db if self.k_factor_db is None else self.k_factor_db)
 
-    def at(self, time: float) -> Channel:
-        return _RadioAt(self, time)
-
-    def gain(self, cell: Cell, seed: int, k: int) -> Array:
-        """g_i of round k, `interval` seconds after the one before; a run asks `at` its own times."""
-        return self.gain_at(cell, seed, (k - 1) * self.interval)
-
-    def estimate(self, cell: Cell, seed: int, k: int, gain: Array) -> Array:
-        return self.estimate_at(cell, seed, gain, (k - 1) * self.interval)
-
-    def survival(self, cell: Cell, gain: Array) -> Array:
-        return self.survival_at(cell, gain, 0.0)
-
     def large_scale(self, cell: Cell, time: float = 0.0) -> LargeScale:
         """Places, line of sight, path loss and shadows at this time [s]: the same for all seeds of
         one landscape.
@@ -313,20 +300,3 @@ class Radio(Checked, Channel):
         return rician_gain(
             seed, cell.ue, wavelengths, np.where(self._direct(los), self.k_factor, 0.0)
         )
-
-
-@dataclass(frozen=True)
-class _RadioAt(Channel):
-    """The link at a moment of a run."""
-
-    radio: Radio
-    time: float
-
-    def gain(self, cell: Cell, seed: int, k: int) -> Array:
-        return self.radio.gain_at(cell, seed, self.time)
-
-    def estimate(self, cell: Cell, seed: int, k: int, gain: Array) -> Array:
-        return self.radio.estimate_at(cell, seed, gain, self.time)
-
-    def survival(self, cell: Cell, gain: Array) -> Array:
-        return self.radio.survival_at(cell, gain, self.time)

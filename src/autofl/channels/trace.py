@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from autofl.channels.base import Channel
+from autofl.channels.base import Channel, Timed
 from autofl.channels.tables import TimeTable, at_time, read_table
 from autofl.errors import AutoFLError
 from autofl.network import Cell
@@ -18,7 +18,7 @@ LEAST = {"gain": 0.0, "gain_db": -np.inf, "snr_db": -np.inf, "rate": 0.0}
 
 
 @dataclass(frozen=True)
-class Trace(Checked, Channel):
+class Trace(Checked, Timed):
     """What a table says of UE i, in column i: .csv with commas, or .npz with an array named by
     `quantity`.
 
@@ -60,11 +60,11 @@ class Trace(Checked, Channel):
         return read_table(Path(self.file), self.quantity, LEAST[self.quantity], self.longest_gap)
 
     def at(self, time: float) -> Channel:
-        return self if self.table.time is None else _TraceAt(self, time)
+        return self if self.table.time is None else super().at(time)
 
     def gain(self, cell: Cell, seed: int, k: int) -> Array:
         if self.table.time is not None:
-            return self.gain_at(cell, (k - 1) * self.interval)
+            return super().gain(cell, seed, k)
         num_rounds = len(self.table.value)
         if k > num_rounds and self.after_end == "stop":
             raise AutoFLError(
@@ -72,8 +72,7 @@ class Trace(Checked, Channel):
             )
         return self._as_gain(cell, self.table.value[(k - 1) % num_rounds])
 
-    def gain_at(self, cell: Cell, time: float) -> Array:
-        """g_i at this time [s] of the run."""
+    def gain_at(self, cell: Cell, seed: int, time: float) -> Array:
         duration = self.table.duration
         if time > duration and self.after_end == "stop":
             raise AutoFLError(
@@ -98,14 +97,3 @@ class Trace(Checked, Channel):
         else:
             snr = cell.link.snr_of(value / cell.bandwidth * np.log(2.0))
         return snr * cell.noise_power / cell.max_power
-
-
-@dataclass(frozen=True)
-class _TraceAt(Channel):
-    """The trace at a moment of the run."""
-
-    trace: Trace
-    time: float
-
-    def gain(self, cell: Cell, seed: int, k: int) -> Array:
-        return self.trace.gain_at(cell, self.time)

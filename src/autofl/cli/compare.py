@@ -22,8 +22,8 @@ from autofl.cli.shared import (
     Set,
     Workers,
     device_for,
-    free_folder,
-    leave,
+    folder_for,
+    interruptible,
     num_workers,
     options,
     report_new_runs,
@@ -31,6 +31,7 @@ from autofl.cli.shared import (
     say_foregone,
     settings_to_resume,
 )
+from autofl.report.table import counted
 
 EXAMPLE = "Example: autofl compare --seeds 5 --set data.name=mnist; autofl compare --arms autofl,./mine.toml"
 
@@ -85,26 +86,25 @@ def command(
         folder = resume
     else:
         settings = load_settings(config, said, scenario)
-        folder = out if out is not None else free_folder("compare")
+        folder = folder_for(out, "compare")
     arms_compared = [settings.with_arm(arm) for arm in settings.compare.arms]
     names = [one.arm_name for one in arms_compared]
     number = settings.compare.seeds
-    say(f"{', '.join(names)}; {number} seed{'s' if number > 1 else ''} each; into {folder}")
+    say(f"{', '.join(names)}; {counted(number, 'seed')} each; into {folder}")
     say_foregone(*arms_compared)
-    from autofl.experiments.jobs import run_comparison
+    from autofl.jobs.many import run_comparison
 
     count = num_workers(workers, settings.simulation.threads)
-    with ProgressBar(len(names) * number * settings.stop.rounds) as bar:
-        try:
-            again = resume is not None
-            runs = run_comparison(
-                settings, folder, force=force, resume=again, workers=count, ray=ray, on_progress=bar
-            )
-        except KeyboardInterrupt as error:
-            leave(
-                folder,
-                resuming("autofl compare", folder, settings),
-                error,
-                (folder / "config.toml").is_file(),
-            )
+    again = resuming("autofl compare", folder, settings)
+    bar = ProgressBar(len(names) * number * settings.stop.rounds)
+    with bar, interruptible(folder, again):
+        runs = run_comparison(
+            settings,
+            folder,
+            force=force,
+            resume=resume is not None,
+            workers=count,
+            ray=ray,
+            on_progress=bar,
+        )
     report_new_runs(runs, folder, settings.compare.target_accuracy, as_json)

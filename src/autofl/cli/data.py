@@ -27,23 +27,19 @@ def data_command(context: typer.Context, as_json: Json = False) -> None:
     from autofl.data import CATALOG, MNIST5K_TITLE, find
 
     titles = {"mnist5k": MNIST5K_TITLE, **{name: source.title for name, source in CATALOG.items()}}
-    places = {name: find(name) for name in titles}
-    if as_json:
-        print_json(
-            [
-                {"name": name, "title": titles[name], "place": place and str(place)}
-                for name, place in places.items()
-            ]
-        )
-        return
     missing = {"mnist5k": setup_with("demo")}
-    where = {
-        name: str(place) if place else f"not here: {missing.get(name, f'autofl data fetch {name}')}"
-        for name, place in places.items()
-    }
-    show_table(
-        Table(["name", "data set", "where"], [[name, titles[name], where[name]] for name in titles])
-    )
+    said = []
+    rows = []
+    for name, title in titles.items():
+        place = find(name)
+        where = None if place is None else str(place)
+        said.append({"name": name, "title": title, "place": where})
+        how = missing.get(name, f"autofl data fetch {name}")
+        rows.append([name, title, where or f"not here: {how}"])
+    if as_json:
+        print_json(said)
+    else:
+        show_table(Table(["name", "data set", "where"], rows))
 
 
 @data_app.command("fetch", epilog="Example: autofl data fetch mnist")

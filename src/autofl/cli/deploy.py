@@ -15,8 +15,8 @@ from autofl.cli.shared import (
     Json,
     Out,
     Set,
-    free_folder,
-    leave,
+    folder_for,
+    interruptible,
     print_json,
     report_new_runs,
     resuming,
@@ -66,7 +66,7 @@ def up_command(
 
     settings = settings_for(config, nodes, overrides)
     up(settings, folder, say)
-    named = "" if folder == HERE else f" --folder {quoted(folder)}"
+    named = _named(folder, HERE)
     own = "".join(f" {words}" for words in own_code_named(settings.table()))
     say(f"next: autofl deploy run{named}{own}, then autofl deploy down{named}")
 
@@ -110,7 +110,7 @@ def run_on_devices(
         settings = settings_in(resume, overrides or ())
     elif overrides:
         settings = load_settings(folder / "config.toml", overrides)
-    place = resume or out or free_folder("deploy")
+    place = folder_for(resume or out, "deploy")
     try:
         _run_into(place, command, usual, folder, settings, resume is not None, force)
     except (AutoFLError, typer.Exit):
@@ -158,16 +158,9 @@ def _run_into(
                 say(line)
             bar(progress_of(run))
 
-        try:
+        again = resuming(f"{command}{_named(folder, usual)}", place, settings)
+        with interruptible(place, again):
             run(settings, folder, place, on_round, resume, keep)
-        except KeyboardInterrupt as error:
-            where = "" if folder == usual else f" --folder {quoted(folder)}"
-            leave(
-                place,
-                resuming(f"{command}{where}", place, settings),
-                error,
-                (place / "config.toml").is_file(),
-            )
 
 
 @deploy_app.command("status", epilog="Example: autofl deploy status --json")
@@ -180,25 +173,31 @@ def status_command(folder: Folder = HERE, as_json: Json = False) -> None:
 
     state = status(folder)
     if as_json:
-        return print_json(state)
-    if state["processes"]:
-        rows = [[name, "runs" if on else "gone"] for name, on in state["processes"].items()]
+        print_json(state)
+        return
+    _show_processes(folder, state)
+    if (newest := state.get("newest")) is not None:
+        _show_run(newest)
+
+
+def _show_processes(folder: Path, state: dict[str, Any]) -> None:
+    """What runs on this machine and who is online."""
+    processes = state["processes"]
+    if processes:
+        rows = [[name, "runs" if on else "gone"] for name, on in processes.items()]
         show_table(Table(["process", "state"], rows))
     if "problem" in state:
         say(state["problem"])
-    elif state["processes"] or state["up"]:
-        busy = "a run is under way; others must wait" if state["busy"] else "free for a run"
-        online = state.get("online", 0)
-        say(f"{online} SuperNodes online; {len(state.get('runs', []))} runs so far; {busy}")
+    elif processes or state["up"]:
+        free = "a run is under way; others must wait" if state["busy"] else "free for a run"
+        num_runs = len(state.get("runs", []))
+        say(f"{state.get('online', 0)} SuperNodes online; {num_runs} runs so far; {free}")
     else:
         say(f"{folder}: nothing is up")
-    if "newest" in state:
-        _tell_newest(state["newest"])
-    return None
 
 
-def _tell_newest(newest: dict[str, Any]) -> None:
-    """The progress of the newest run and of each device in it, as far as its folder can be read."""
+def _show_run(newest: dict[str, Any]) -> None:
+    """How far the newest run is, and what came of asking each device."""
     ended = "diverged" if newest.get("stop") == "diverged" else newest.get("status")
     say(f"{newest['folder']}: {newest.get('problem') or ended}")
     if "resume" in newest:
@@ -225,6 +224,11 @@ def _tell_newest(newest: dict[str, Any]) -> None:
 
 def _milli(seconds: float | None) -> str:
     return "not measured" if seconds is None else f"{1e3 * seconds:.1f}"
+
+
+def _named(folder: Path, usual: Path) -> str:
+    """The option that names a folder, where it is not the one taken by default."""
+    return "" if folder == usual else f" --folder {quoted(folder)}"
 
 
 @deploy_app.command("down", epilog="Example: autofl deploy down")

@@ -1,7 +1,8 @@
 """autofl pilot: short trainings from which `autofl plan --target` forecasts."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,13 +14,18 @@ from autofl.cli.shared import (
     Scenario,
     Set,
     Workers,
-    leave,
+    interruptible,
     num_workers,
+    option_values,
     print_json,
     words_of,
 )
 from autofl.errors import AutoFLError
 from autofl.files import inside, quoted
+
+if TYPE_CHECKING:
+    from autofl.config import Settings
+    from autofl.forecast.pilot_files import Pilot
 
 EXAMPLE = "Example: autofl pilot --labels 2,5,10 --out pilots.json"
 
@@ -56,44 +62,47 @@ def command(
     After an interruption, the same command continues."""
     from autofl.config import load_settings
 
-    end = (
-        []
-        if target is None
-        else [f"stop.target_accuracy={target}", f"stop.rounds={LONGEST}", f"stop.stalled={STALLED}"]
-    )
+    until: list[str] = []
+    end: list[str] = []
+    if target is not None:
+        until = [f"--target {target:g}"]
+        end = [
+            f"stop.target_accuracy={target}",
+            f"stop.rounds={LONGEST}",
+            f"stop.stalled={STALLED}",
+        ]
     settings = load_settings(config, [*end, *(overrides or ())], scenario)
-    try:
-        label_counts = (
-            [int(text) for text in labels.split(",")]
-            if labels is not None
-            else [settings.data.labels]
-        )
-    except ValueError:
-        raise AutoFLError(
-            f"--labels {labels}: write whole numbers with commas, for example 2,5,10"
-        ) from None
+    label_counts = option_values("--labels", labels, int) or [settings.data.labels]
     if seeds < 1 or min(label_counts) < 1:
         raise AutoFLError(f"--seeds {seeds}, --labels {labels}: all must be at least 1")
     count = num_workers(workers, settings.simulation.threads)
     folder = inside(inside(out.parent, out.stem), "runs")
-    from autofl.analysis.pilot import check_replaceable, design_of, run_pilots
-    from autofl.analysis.pilot_files import write_pilots
+    from autofl.forecast.pilot import check_replaceable, design_of, run_pilots
+    from autofl.forecast.pilot_files import write_pilots
 
     given = words_of(config, scenario, overrides)
-    until = [] if target is None else [f"--target {target:g}"]
     labelled = f"--labels {','.join(map(str, label_counts))}"
     made_by = " ".join(["autofl pilot", *given, *until, labelled, f"--seeds {seeds}"])
     if not force:
         check_replaceable(out, made_by, settings, folder, label_counts, seeds)
-    with ProgressBar(
-        len(design_of(settings)) * len(label_counts) * seeds * settings.stop.rounds, each_run=False
-    ) as bar:
-        try:
-            pilots = run_pilots(settings, folder, label_counts, seeds, count, bar)
-        except KeyboardInterrupt as error:
-            leave(folder, "the same command", error)
+    num_pilots = len(design_of(settings)) * len(label_counts) * seeds
+    bar = ProgressBar(num_pilots * settings.stop.rounds, each_run=False)
+    with bar, interruptible(folder, "the same command"):
+        pilots = run_pilots(settings, folder, label_counts, seeds, count, bar)
     write_pilots(out, pilots, made_by)
-    reached = len(pilots) if target is None else sum(pilot.reaches(target) for pilot in pilots)
+    if target is not None:
+        _warn(pilots, target, settings)
+    if as_json:
+        return print_json({"file": str(out), "pilots": len(pilots)})
+    wanted = until or ["--target 0.85"]
+    use = " ".join(["autofl plan", *given, *wanted, f"--pilots {quoted(out)}"])
+    say(f"{len(pilots)} pilots in {out}; use them with {use}", whole=True)
+    return None
+
+
+def _warn(pilots: "Sequence[Pilot]", target: float, settings: "Settings") -> None:
+    """What a forecast to this target will lack."""
+    reached = sum(pilot.reaches(target) for pilot in pilots)
     if reached < len(pilots):
         highest = max(max(pilot.accuracy) for pilot in pilots)
         say(
@@ -101,13 +110,5 @@ def command(
             f" other one has {settings.stop.rounds} rounds, or {settings.stop.stalled} without progress; a forecast"
             " needs more than half of them, so ask for less"
         )
-    coarse = 0 if target is None else sum(pilot.is_coarse(target) for pilot in pilots)
-    if target is not None and coarse:
+    if coarse := sum(pilot.is_coarse(target) for pilot in pilots):
         say(coarse_words(coarse, len(pilots), target))
-    if as_json:
-        return print_json({"file": str(out), "pilots": len(pilots)})
-    use = " ".join(
-        ["autofl plan", *given, *(until or ["--target 0.85"]), f"--pilots {quoted(out)}"]
-    )
-    say(f"{len(pilots)} pilots in {out}; use them with {use}", whole=True)
-    return None

@@ -32,9 +32,9 @@ from autofl.cli.shared import (
 from autofl.errors import AutoFLError
 
 if TYPE_CHECKING:
-    from autofl.analysis.choose import Choice
     from autofl.config import Settings
     from autofl.experiments.cell import RoundPlan
+    from autofl.forecast.choose import Choice
 
 EXAMPLE = (
     "Example: autofl plan examples/cell.toml --planner exact --json; autofl plan --target 0.85;"
@@ -42,6 +42,7 @@ EXAMPLE = (
 )
 PICTURE = "plan.png"
 """Where --picture draws, if no file is named."""
+NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 UNITS = {
     "--within": {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0},
     "--budget": {"uJ": 1e-6, "mJ": 1e-3, "J": 1.0, "kJ": 1e3},
@@ -104,66 +105,70 @@ def command(
     """
     from autofl.experiments.cell import plan, plan_table
 
-    if sum(asked is not None for asked in (target, within, budget)) > 1:
+    goals = [goal for goal in (target, within, budget) if goal is not None]
+    if len(goals) > 1:
         raise AutoFLError("--target, --within and --budget: give one of them")
-    if pilots is not None and target is None and within is None and budget is None:
+    if pilots is not None and not goals:
         raise AutoFLError("--pilots is for a forecast; add its accuracy, for example --target 0.85")
     settings = load_planned(config, scenario, [*(overrides or ()), *options({"arm": arm})], planner)
     name = settings.planner.name
-    if name != "joint" and (within or budget or total_band or explain):
-        asked = next(word for word, value in (("--within", within), ("--budget", budget), ("--total-band", total_band),
-                                              ("--explain", explain)) if value)  # fmt: skip
-        raise AutoFLError(f"{asked} needs the joint planner; add --planner joint")
-    if total_band is not None and target is None and within is None and budget is None:
+    asked = {
+        "--within": within,
+        "--budget": budget,
+        "--total-band": total_band,
+        "--explain": explain,
+    }
+    if name != "joint" and any(asked.values()):
+        option = next(option for option, value in asked.items() if value)
+        raise AutoFLError(f"{option} needs the joint planner; add --planner joint")
+    if total_band is not None and not goals:
         raise AutoFLError(
             "--total-band is for a choice; add --target, --within or --budget, or set cell.total_bandwidth"
         )
-    limits = {
-        "target": target,
-        "within": _quantity("--within", within),
-        "budget": _quantity("--budget", budget),
-        "total_band": _quantity("--total-band", total_band),
-    }
-    coming = choice = explained = None
-    if name == "joint" and (target is not None or within is not None or budget is not None):
-        # One plan: the round in the table is the first one of the run that is chosen.
+
+    # One plan: with a choice the round in the table is the first one of the run that is chosen.
+    choice = explained = None
+    if name == "joint" and goals:
+        limits = {
+            "target": target,
+            "within": _quantity("--within", within),
+            "budget": _quantity("--budget", budget),
+            "total_band": _quantity("--total-band", total_band),
+        }
         choice, explained = _choose(settings, limits, pilots, explain)
         settings = choice.best.settings
     say_foregone(settings)
     made = plan(settings)
     table = plan_table(settings, made)
+
+    # What is asked beyond the round stands in the same JSON.
+    coming = bounds = None
     if choice is not None:
-        table |= {"choice": choice.table()} | (
-            {} if explained is None else {"explained": explained.table()}
-        )
+        table["choice"] = choice.table()
     elif target is not None:
-        from autofl.analysis.forecast import forecast
+        from autofl.forecast.predict import forecast
 
         coming = forecast(settings, target, pilots)
         table["forecast"] = coming.table()
-    bounds = None
+    if explained is not None:
+        table["explained"] = explained.table()
     if explain:
         from autofl.experiments.decisions import decisions_of
+        from autofl.forecast.explain import bounds_of
 
         whole = settings.resolved()
         table["decisions"] = [row._asdict() for row in decisions_of(whole, made)]
-        from autofl.analysis.explain import bounds_of
-
         bounds = bounds_of(whole, made)
         for row, bound in zip(table["ues"], bounds, strict=True):
             row["bound"] = bound._asdict()
+
     if not made.round.plan.feasible.any():
         say(nobody(made.reasons()))
     if picture is not None:
         _draw(settings, made, picture, scenario, name, choice)
     if as_json:
         return print_json(table)
-    show_round(
-        table,
-        f"One round of all UEs, planner {name}"
-        if name == "joint"
-        else f"One round, planner {name}",
-    )
+    show_round(table)
     if bounds is not None:
         show_decisions(table["decisions"])
         show_bounds(bounds, table)
@@ -202,10 +207,13 @@ def _draw(
     from autofl.experiments.cell import places
     from autofl.report.cell_map import save_cell_map
 
-    taking_part = int(made.round.plan.feasible.sum())
-    count = made.round.cell.num_ue
-    title = f"planner {planner}: {taking_part} of {count} UEs take part, round time {float(made.round.cost.time):.3g} s"
-    title = title if scenario is None else f"{scenario}, {title}"
+    this_round = made.round
+    title = (
+        f"planner {planner}: {int(this_round.plan.feasible.sum())} of {this_round.cell.num_ue} UEs take part,"
+        f" round time {float(this_round.cost.time):.3g} s"
+    )
+    if scenario is not None:
+        title = f"{scenario}, {title}"
     path = save_cell_map(made, places(settings), picture, title, choice)
     say(f"picture: {path}")
 
@@ -216,8 +224,8 @@ def _choose(
     """The choice, and with --explain what its decisions gain; a line on the screen shows the
     progress.
     """
-    from autofl.analysis.choose import choose
-    from autofl.analysis.explain import explain as explain_choice
+    from autofl.forecast.choose import choose
+    from autofl.forecast.explain import explain as explain_choice
 
     with Stages() as stages:
         choice = choose(
@@ -229,7 +237,9 @@ def _choose(
             pilots=pilots,
             on_stage=stages,
         )
-        return choice, explain_choice(choice.best, pilots, on_stage=stages) if explain else None
+        if not explain:
+            return choice, None
+        return choice, explain_choice(choice.best, pilots, on_stage=stages)
 
 
 def _quantity(option: str, text: str | None) -> float | None:
@@ -238,13 +248,10 @@ def _quantity(option: str, text: str | None) -> float | None:
         return None
     units = UNITS[option]
     si = next(unit for unit, factor in units.items() if factor == 1.0)
-    match = re.fullmatch(rf"\s*([0-9.]+(?:[eE][-+]?[0-9]+)?)\s*({'|'.join(units)})?\s*", text)
-    try:
-        number = float(match[1]) * units[match[2] or si] if match else 0.0
-    except ValueError:
-        number = 0.0
-    if not 0.0 < number < 1e15:
+    match = re.fullmatch(rf"\s*({NUMBER})\s*({'|'.join(units)})?\s*", text)
+    value = float(match[1]) * units[match[2] or si] if match else 0.0
+    if not 0.0 < value < 1e15:
         raise AutoFLError(
             f"{option} {text}: write a number > 0 with a unit ({', '.join(units)}), for example 5{si}"
         )
-    return number
+    return value

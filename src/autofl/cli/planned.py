@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from autofl.cli.screen import say, show_line, show_table
 from autofl.cli.shared import sets
-from autofl.report.table import Table
+from autofl.report.table import NONE, Table, number_text
 
 if TYPE_CHECKING:
-    from autofl.analysis.choose import Candidate, Choice
-    from autofl.analysis.explain import Bound, Explained, Step
-    from autofl.analysis.forecast import Forecast
     from autofl.config import Settings
+    from autofl.forecast.choose import Candidate, Choice
+    from autofl.forecast.explain import Bound, Explained, Step
+    from autofl.forecast.predict import Forecast
 
 REASONS = {
     "power": "cannot be decoded even at P_max",
@@ -21,6 +21,7 @@ REASONS = {
     "data": "own too few samples",
 }
 """Why a UE takes no part, by the words of `RoundPlan.reasons`."""
+NEVER = "never"
 DECIDED = {
     "local_steps": ("steps", 1.0, "{:.0f}"),
     "bits_per_weight": ("bits", 1.0, "{:.3g}"),
@@ -30,40 +31,53 @@ DECIDED = {
 """Decisions that are shown where a planner makes them: heading, factor, format."""
 
 
-def show_round(table: dict[str, Any], title: str) -> None:
+def show_round(table: dict[str, Any]) -> None:
     """A planned round as a table, and what it amounts to in a line or two."""
     ues = table["ues"]
-    decided = list(DECIDED) if table["planner"] == "joint" else []
+    planner = table["planner"]
+    is_joint = planner == "joint"
+    decided = list(DECIDED) if is_joint else []
     headings = ["UE", "distance [m]", "samples", *(DECIDED[name][0] for name in decided), "power [mW]", "SNR [dB]",
                 "compute [ms]", "upload [ms]", "energy [mJ]", "status"]  # fmt: skip
-    show_table(Table(headings, [_round_row(ue, decided) for ue in ues], title))
-    counts = ", ".join(
-        f"{sum(ue['status'] == name for ue in ues)} {name.replace('_', ' ')}"
-        for name in dict.fromkeys(ue["status"] for ue in ues)
+    title = (
+        f"One round of all UEs, planner {planner}" if is_joint else f"One round, planner {planner}"
     )
-    time = f"round time {table['round_time']:.4g} s" if table["num_feasible"] else "no round"
-    show_line(f"{time}; {table['num_feasible']} of {len(ues)} UEs take part; status: {counts}")
-    if table["num_feasible"]:
+    show_table(Table(headings, [_round_row(ue, decided) for ue in ues], title))
+
+    # Standard output: the round as it was drawn, and what it is made of.
+    feasible = table["num_feasible"]
+    statuses = Counter(ue["status"].replace("_", " ") for ue in ues)
+    counts = ", ".join(f"{count} {status}" for status, count in statuses.items())
+    time = f"round time {table['round_time']:.4g} s" if feasible else "no round"
+    show_line(f"{time}; {feasible} of {len(ues)} UEs take part; status: {counts}")
+    if feasible:
         show_line(_parts(table))
     if "downlink" in table:
         say(_downlink(table["downlink"]))
-    if table["num_feasible"] and abs(table["round_time"] / table["planned_time"] - 1.0) > 1e-9:
+    if feasible and abs(table["round_time"] / table["planned_time"] - 1.0) > 1e-9:
         show_line(
             f"planned: {table['planned_time']:.4g} s, if every update arrives at its first transmission; the round time"
             " above is one of many draws of the channel, with its retransmissions: other rounds have others"
         )
-    if any(ue["status"] == "left_out" for ue in ues):
+
+    # Remarks on the plan.
+    if statuses["left out"]:
         say(
             "left out: these UEs could take part, but would delay the others by more than they contribute"
         )
     certificate = table["certificate"] or {}
-    if table["num_feasible"] and certificate.get("lower") and certificate.get("upper"):
-        gap = max(certificate["upper"] - certificate["lower"], 0.0) / certificate["upper"]
-        residual = certificate["residual"]
-        say(
-            f"with these UEs, steps, samples and bits, band, power and frequency are proved to be within {_gap(gap)}"
-            f" of the least planned round time{'' if residual is None else f' (KKT residual {residual:.0e})'}"
-        )
+    if feasible and certificate.get("lower") and certificate.get("upper"):
+        say(_proof(**certificate))
+
+
+def _proof(lower: float, upper: float, residual: float | None, **_: object) -> str:
+    """How near a plan is proved to be to the best one; a gap below 1e-15 is rounding."""
+    gap = max((upper - lower) / upper, 1e-15)
+    words = (
+        f"with these UEs, steps, samples and bits, band, power and frequency are proved to be within {gap:.0e}"
+        " of the least planned round time"
+    )
+    return words if residual is None else f"{words} (KKT residual {residual:.0e})"
 
 
 def _parts(table: dict[str, Any]) -> str:
@@ -91,26 +105,26 @@ def _downlink(choice: dict[str, float]) -> str:
     )
 
 
-def _gap(gap: float) -> str:
-    """A relative gap; below 1e-15 it is rounding."""
-    return f"{max(gap, 1e-15):.0e}"
-
-
 def _round_row(ue: dict[str, Any], decided: Sequence[str]) -> list[str]:
-    because = f" ({ue['infeasible_because']})" if ue["infeasible_because"] else ""
-    away = ue["num_samples"] == 0
-    shown = (DECIDED[name][2].format(DECIDED[name][1] * ue[name]) for name in decided)
+    shown = []
+    for name in decided:
+        _, factor, form = DECIDED[name]
+        # What is decided for a UE that takes no part means nothing.
+        shown.append(NONE if ue["num_samples"] == 0 else form.format(factor * ue[name]))
+    status = ue["status"].replace("_", " ")
+    if ue["infeasible_because"]:
+        status += f" ({ue['infeasible_because']})"
     return [
         str(ue["id"]),
         f"{ue['distance']:.1f}",
         str(ue["num_samples"]),
-        *("–" if away else text for text in shown),
+        *shown,
         f"{1e3 * ue['tx_power']:.3f}",
-        f"{10 * math.log10(ue['snr']):.1f}" if ue["snr"] > 0 else "–",
+        f"{10 * math.log10(ue['snr']):.1f}" if ue["snr"] > 0 else NONE,
         f"{1e3 * ue['compute_time']:.2f}",
         f"{1e3 * ue['upload_time']:.1f}",
         f"{1e3 * ue['energy']:.3f}",
-        ue["status"].replace("_", " ") + because,
+        status,
     ]
 
 
@@ -123,25 +137,18 @@ def nobody(reasons: Sequence[str]) -> str:
 
 def say_forecast(coming: "Forecast", settings: "Settings") -> None:
     """The forecast in words, where it comes from and how far it can be trusted."""
-    rows = [
-        [name, f"{factor * median:.3g}", f"{factor * low:.3g} to {_or_never(factor * high)}"]
-        for name, factor, (median, low, high) in (
-            ("rounds", 1.0, coming.rounds),
-            ("learning time [s]", 1.0, coming.sim_time),
-            ("energy per UE [mJ]", 1e3, coming.energy),
-        )
-    ]
-    settings, metric = settings.resolved(), settings.stop.metric
-    show_table(
-        Table(
-            [
-                f"{settings.arm_name} to {100 * coming.target:g} % {metric}",
-                "median",
-                "95 % of runs",
-            ],
-            rows,
-        )
-    )
+    rows = []
+    for name, factor, quantity in (
+        ("rounds", 1.0, coming.rounds),
+        ("learning time [s]", 1.0, coming.sim_time),
+        ("energy per UE [mJ]", 1e3, coming.energy),
+    ):
+        median, low, high = (factor * value for value in quantity)
+        rows.append([name, f"{median:.3g}", f"{low:.3g} to {number_text(high, '.3g', NEVER)}"])
+    settings = settings.resolved()
+    metric = settings.stop.metric
+    to = f"{settings.arm_name} to {100 * coming.target:g} % {metric}"
+    show_table(Table([to, "median", "95 % of runs"], rows))
     say(
         f"forecast of the {metric} accuracy of {settings.model.name} on {settings.data.file or settings.data.name}"
     )
@@ -176,10 +183,6 @@ def coarse_words(coarse: int, num_pilots: int, target: float) -> str:
     )
 
 
-def _or_never(value: float) -> str:
-    return f"{value:.3g}" if math.isfinite(value) else "never"
-
-
 def say_choice(choice: "Choice", given: Sequence[str]) -> None:
     """The candidates as a table, the choice in words, and the command that runs it."""
     best = choice.best
@@ -198,23 +201,23 @@ def say_choice(choice: "Choice", given: Sequence[str]) -> None:
         say(remark)
     asked = best.settings.simulation.num_selected
     band = best.settings.cell.total_bandwidth
-    who = (
-        "among all UEs"
-        if asked == best.settings.cell.count
-        else f"among {asked} UEs drawn for each round"
-    )
-    shared = "" if band is None else f", which share {1e-6 * band:.4g} MHz"
-    say(f"chosen: thrift {best.thrift:g}; the planner chooses {who}{shared}")
+    who = f"among {asked} UEs drawn for each round"
+    if asked == best.settings.cell.count:
+        who = "among all UEs"
+    if band is not None:
+        who += f", which share {1e-6 * band:.4g} MHz"
+    say(f"chosen: thrift {best.thrift:g}; the planner chooses {who}")
     say("run it: " + " ".join(["autofl simulate", *given, *sets(choice.changes)]), whole=True)
 
 
 def _candidate_row(one: "Candidate", choice: "Choice") -> list[str]:
     coming = one.forecast
-    remarks = [
-        *(["chosen"] if one is choice.best else []),
-        *(["extrapolates"] if coming.outside else []),
-    ]
-    remarks += [] if one in choice.front else ["no gain"]
+    remarks = {
+        "chosen": one is choice.best,
+        "extrapolates": bool(coming.outside),
+        "no gain": one not in choice.front,
+    }
+    median, low, high = coming.sim_time
     return [
         f"{one.thrift:g}",
         str(one.num_selected),
@@ -224,10 +227,10 @@ def _candidate_row(one: "Candidate", choice: "Choice") -> list[str]:
         f"{one.bits_per_weight:.3g}",
         f"{100 * coming.target:g} %",
         f"{coming.rounds[0]:.1f}",
-        f"{coming.sim_time[0]:.3g}",
-        f"{coming.sim_time[1]:.3g} to {_or_never(coming.sim_time[2])}",
+        f"{median:.3g}",
+        f"{low:.3g} to {number_text(high, '.3g', NEVER)}",
         f"{1e3 * coming.energy[0]:.3g}",
-        ", ".join(remarks),
+        ", ".join(remark for remark, holds in remarks.items() if holds),
     ]
 
 
@@ -250,21 +253,20 @@ def show_bounds(bounds: "Sequence[Bound]", table: dict[str, Any]) -> None:
 
 def _bound_words(bound: "Bound", ue: dict[str, Any], round_time: float) -> str:
     if bound.round_time is not None and bound.slower is not None:
-        cost = (
-            f"learning {100 * bound.slower:.0f} % slower"
-            if bound.slower >= 0.005
-            else "learning about as fast"
-        )
         longer = 100 * (bound.round_time / round_time - 1.0)
+        cost = "learning about as fast"
+        if bound.slower >= 0.005:
+            cost = f"learning {100 * bound.slower:.0f} % slower"
         return f"left out; with it the round would be {longer:.0f} % longer, {cost}"
     if ue["status"] == "infeasible":
-        return (
-            f"cannot take part: {REASONS.get(ue['infeasible_because'], ue['infeasible_because'])}"
-        )
+        because = ue["infeasible_because"]
+        return f"cannot take part: {REASONS.get(because, because)}"
     return ", ".join(bound.binds) or "nothing: it finishes before the others"
 
 
 MORE_UNITS = {"J": (1e3, "mJ"), "Hz": (1e-6, "MHz"), "W": (1e3, "mW"), "cycle/s": (1e-9, "GHz")}
+NO_GAIN = 5e-4
+"""A share up to which a gain is shown as none."""
 MORE_WORDS = {
     "max_energy": "energy",
     "bandwidth": "band",
@@ -275,36 +277,26 @@ MORE_WORDS = {
 
 def show_explained(explained: "Explained", best: "Candidate") -> None:
     """The waterfall, what each decision is worth alone, and what more of a resource would gain."""
-    rows = [_step_row(explained.before, "–")]
-    rows += [_step_row(step, _times(step.factor)) for step in explained.waterfall]
+    rows = [_step_row(explained.before, NONE)]
+    rows += [_step_row(step, number_text(step.factor, ".2f")) for step in explained.waterfall]
     title = f"Time to {100 * best.forecast.target:g} %, decisions switched on one after another"
     show_table(Table(["decision", "time [s]", "times faster", ""], rows, title))
-    rows = [_step_row(step, _times(step.factor)) for step in explained.left_out]
+    rows = [_step_row(step, number_text(step.factor, ".2f")) for step in explained.left_out]
     show_table(Table(["left out alone", "time [s]", "times slower", ""], rows))
-    rows = [
-        [
-            MORE_WORDS[more.resource],
-            f"{100 * more.gain + 0.0 if abs(more.gain) > 5e-4 else 0.0:.1f} %",
-            f"{1e3 * more.price / MORE_UNITS[more.unit][0]:.3g} ms for 1 {MORE_UNITS[more.unit][1]}",
-        ]
-        for more in explained.more
-    ]
-    show_table(
-        Table(
-            ["more at every UE", "10 % more saves", "shadow price"],
-            rows,
-            "Time that more of a resource would save",
-        )
-    )
+
+    rows = []
+    for more in explained.more:
+        factor, unit = MORE_UNITS[more.unit]
+        gain = more.gain if abs(more.gain) > NO_GAIN else 0.0
+        price = f"{1e3 * more.price / factor:.3g} ms for 1 {unit}"
+        rows.append([MORE_WORDS[more.resource], f"{100 * gain:.1f} %", price])
+    title = "Time that more of a resource would save"
+    show_table(Table(["more at every UE", "10 % more saves", "shadow price"], rows, title))
     say(
         "10 % more: everything is planned again; shadow price: participants, steps, samples and bits stay the same"
     )
 
 
-def _times(factor: float) -> str:
-    return f"{factor:.2f}" if math.isfinite(factor) else "–"
-
-
 def _step_row(step: "Step", factor: str) -> list[str]:
-    time = f"{step.time:.4g}" if math.isfinite(step.time) else "never"
-    return [step.decision, time, factor, "extrapolates" if step.outside else ""]
+    remark = "extrapolates" if step.outside else ""
+    return [step.decision, number_text(step.time, ".4g", NEVER), factor, remark]

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from autofl.cli.screen import say
 from autofl.cli.shared import Json, report
 from autofl.errors import AutoFLError
 from autofl.files import quoted
@@ -40,20 +41,18 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Redraw the table and the pictures of runs without training."""
-    from autofl.records import find_runs
+    from autofl.report.runs import read_runs
 
     if len(runs) == 1 and _is_study(runs[0]):
         raise AutoFLError(
             f"{runs[0]}: results of a study; to show them: autofl reproduce --from {quoted(runs[0])}"
         )
+    read = read_runs(runs)
     if mlflow is not None:
-        from autofl.cli.screen import say
-        from autofl.report.runs import read_runs
         from autofl.report.tracking import track
 
-        say(f"{track(read_runs(runs), mlflow)} new runs in {mlflow}")
-    report(find_runs(runs), out if out is not None else runs[0], target, as_json, html, latex)
-    return
+        say(f"{track(read, mlflow)} new runs in {mlflow}")
+    report(read, out or runs[0], target, as_json, html, latex)
 
 
 def _is_study(folder: Path) -> bool:

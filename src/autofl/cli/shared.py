@@ -3,20 +3,24 @@
 import json
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from autofl.cli.screen import say, show_table
 from autofl.errors import AutoFLError, Terminated
 from autofl.files import finite_or_null, make_folder, quoted
+from autofl.report.table import counted
 
 if TYPE_CHECKING:
     from autofl.config import Settings
     from autofl.records import Run
     from autofl.report.make import Report
+
+Number = TypeVar("Number", int, float)
 
 
 def keys_like(incomplete: str) -> list[str]:
@@ -116,6 +120,8 @@ Resume = Annotated[
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite existing runs.")]
 
+CONFIG = "config.toml"
+"""In every folder of results: its settings."""
 BAD_INPUT = 2
 DIVERGED = 3
 INTERRUPTED = 130
@@ -137,39 +143,44 @@ def say_foregone(*runs: "Settings") -> None:
     """Warn where settings override what an arm brings along, where its planner knows other
     data only, and where the user's own samples are taken for what they may not be.
     """
-    from autofl.experiments.data import (
-        load_data,
-    )  # where runs are made, not where they are only planned
-
-    lines = []
+    lines: list[str] = []
     for settings in runs:
-        section = settings.planner
-        if (
-            section.name == "joint"
-            and "pace" not in section.given
-            and settings.data.name not in PACED
-        ):
-            its = f"of MNIST, not of {settings.data.name}"
-            lines.append(
-                f"careful: the joint planner goes by the pace {its}; make pilots with autofl pilot, then"
-                f" autofl plan --target ACCURACY --pilots FILE says planner.pace to set"
-            )
-        if missed := settings.foregone():
-            lines.append(f"careful: {settings.arm_name} runs with {', '.join(missed)}")
+        lines += _remarks_on_planning(settings)
     for settings in {settings.data: settings for settings in runs}.values():
-        data = settings.data
-        if data.name == "npz" and data.values == "auto" and data.file is not None:
-            x = load_data(settings)[0].x
-            if (
-                x.ndim == 2 and x.dtype.kind in "iu"
-            ):  # whole numbers may be anything; images are what they look like
-                kind = "pixels" if x.dtype == "uint8" else "ids"
-                lines.append(
-                    f"careful: {data.file}: rows of {x.dtype} are taken for {kind}; data.values can say that they are"
-                    " pixels, a table or ids"
-                )
+        lines += _remarks_on_samples(settings)
     for line in dict.fromkeys(lines):
         say(line)
+
+
+def _remarks_on_planning(settings: "Settings") -> list[str]:
+    lines = []
+    planner = settings.planner
+    data = settings.data.name
+    if planner.name == "joint" and "pace" not in planner.given and data not in PACED:
+        lines.append(
+            f"careful: the joint planner goes by the pace of MNIST, not of {data}; make pilots with autofl pilot, then"
+            " autofl plan --target ACCURACY --pilots FILE says planner.pace to set"
+        )
+    if missed := settings.foregone():
+        lines.append(f"careful: {settings.arm_name} runs with {', '.join(missed)}")
+    return lines
+
+
+def _remarks_on_samples(settings: "Settings") -> list[str]:
+    """Whole numbers may be anything; images are what they look like."""
+    data = settings.data
+    if data.name != "npz" or data.values != "auto" or data.file is None:
+        return []
+    from autofl.experiments.data import load_data
+
+    x = load_data(settings)[0].x
+    if x.ndim != 2 or x.dtype.kind not in "iu":
+        return []
+    kind = "pixels" if x.dtype == "uint8" else "ids"
+    return [
+        f"careful: {data.file}: rows of {x.dtype} are taken for {kind}; data.values can say that they are"
+        " pixels, a table or ids"
+    ]
 
 
 def options(given: dict[str, object]) -> list[str]:
@@ -181,9 +192,12 @@ def words_of(
     config: Path | None, scenario: str | None, overrides: Sequence[str] | None
 ) -> list[str]:
     """What a command was given, as another one is given it on a command line."""
-    named = [] if config is None else [quoted(config)]
-    begun = [] if scenario is None else ["--scenario", shlex.quote(scenario)]
-    return [*named, *begun, *sets(overrides or ())]
+    words = []
+    if config is not None:
+        words.append(quoted(config))
+    if scenario is not None:
+        words += ["--scenario", shlex.quote(scenario)]
+    return words + sets(overrides or ())
 
 
 def sets(overrides: Sequence[str]) -> list[str]:
@@ -209,48 +223,50 @@ def report(
     latex: bool = False,
 ) -> "Report":
     """Make a report on runs, or run folders, and show it: warnings first, then a table, or JSON."""
-    from autofl.records import read_run
     from autofl.report.make import make_report
+    from autofl.report.runs import read_runs
 
-    runs = [read_run(one) if isinstance(one, Path) else one for one in made_or_there]
-    say(f"drawing {len(runs)} run{'s' if len(runs) > 1 else ''} into {out}")
+    runs = read_runs(made_or_there)
+    say(f"drawing {counted(len(runs), 'run')} into {out}")
     made = make_report(runs, out, target)
-    more = _more_forms(made, html, latex)
-    if as_json:
-        for warning in made.warnings:
-            say(warning)
-        print_json(made.json())
-        return made
-    for line in made.warnings:
-        say(line)
-    show_table(made.table)
-    for line in made.notes:
-        say(line)
-    names = [str(path) for path in made.pictures if path.suffix == ".png"]
-    say(
-        f"pictures: {', '.join(names)} (and .svg); report: {', '.join(str(path) for path in (made.path, *more))}"
-    )
-    return made
-
-
-def _more_forms(made: "Report", html: bool, latex: bool) -> list[Path]:
-    """The report in the other forms that were asked for."""
-    files = []
+    pages = [made.path]
     if html:
         from autofl.report.page import write_html
 
-        files.append(write_html(made))
+        pages.append(write_html(made))
     if latex:
         from autofl.report.latex import write_latex
 
-        files.append(write_latex(made))
-    return files
+        pages.append(write_latex(made))
+
+    for line in made.warnings:
+        say(line)
+    if as_json:
+        print_json(made.json())
+    else:
+        show_table(made.table)
+        for line in made.notes:
+            say(line)
+        pictures = [str(path) for path in made.pictures if path.suffix == ".png"]
+        say(f"pictures: {', '.join(pictures)} (and .svg); report: {', '.join(map(str, pages))}")
+    return made
 
 
 def report_new_runs(runs: "Sequence[Run | Path]", out: Path, target: float, as_json: bool) -> None:
     """Report on runs that were just made; if every one of them diverged, the exit status says so."""
     if report(runs, out, target, as_json).all_diverged:
         raise typer.Exit(DIVERGED)
+
+
+def option_values(option: str, text: str | None, kind: type[Number]) -> list[Number]:
+    """The numbers of an option that takes several with commas; none where it is not given."""
+    if text is None:
+        return []
+    try:
+        return [kind(word) for word in text.removesuffix(",").split(",")]
+    except ValueError:
+        what = "whole numbers" if kind is int else "numbers"
+        raise AutoFLError(f"{option} {text}: write {what} with commas, for example 2,5") from None
 
 
 def num_workers(given: int | None, threads: int = 1) -> int:
@@ -260,21 +276,28 @@ def num_workers(given: int | None, threads: int = 1) -> int:
     return given if given is not None else max(1, (os.cpu_count() or 1) // threads)
 
 
-def free_folder(kind: str) -> Path:
-    """runs/KIND-N with the first free N, made at once so that no two commands get the same."""
-    return make_folder(Path("runs") / kind)
-
-
-def leave(folder: Path, command: str, error: KeyboardInterrupt, begun: bool = True) -> NoReturn:
-    """What an interrupted command says, and its exit status; one that had not begun has nothing to
-    go on with.
+def folder_for(out: Path | None, kind: str) -> Path:
+    """The folder that is named; or runs/KIND-N with the first free N, made at once so that no two
+    commands get the same.
     """
-    so_far = f"the rounds so far are in {folder} (autofl report {quoted(folder)}); {command} continues from here"
-    say(
-        f"interrupted; {so_far if begun else 'nothing was written yet, so give the command again'}",
-        whole=True,
-    )
-    raise typer.Exit(exit_status(error))
+    return make_folder(Path("runs") / kind) if out is None else out
+
+
+@contextmanager
+def interruptible(folder: Path, again: str) -> Iterator[None]:
+    """Around long work into a folder: when interrupted, it says what is there and which command
+    continues, and ends with the status of the signal.
+    """
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        if any(folder.rglob(CONFIG)):
+            show = f"autofl report {quoted(folder)}"
+            words = f"the rounds so far are in {folder} ({show}); {again} continues from here"
+        else:
+            words = "nothing was written yet, so give the command again"
+        say(f"interrupted; {words}", whole=True)
+        raise typer.Exit(exit_status(error)) from None
 
 
 def resuming(command: str, folder: Path, settings: "Settings") -> str:
@@ -305,7 +328,7 @@ def settings_to_resume(
         )
     if has_begun(resume) and one_run:
         check_begun(resume)
-    elif one_run or has_begun(resume) or not (resume / "config.toml").is_file():
+    elif one_run or has_begun(resume) or not (resume / CONFIG).is_file():
         raise AutoFLError(
             f"{resume}: no {'run' if one_run else 'comparison'} there to resume; if it was killed before it began, give"
             " its command again"
@@ -321,7 +344,7 @@ def settings_in(folder: Path, said: Sequence[str]) -> "Settings":
     from autofl.config.load import check_asked
     from autofl.files import read_toml
 
-    path = folder / "config.toml"
+    path = folder / CONFIG
     check_asked(path, read_toml(path), said)
     settings = load_settings(path, said)
     if said and dump_settings(settings) != dump_settings(

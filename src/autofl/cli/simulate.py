@@ -17,8 +17,8 @@ from autofl.cli.shared import (
     Scenario,
     Set,
     device_for,
-    free_folder,
-    leave,
+    folder_for,
+    interruptible,
     load_planned,
     options,
     report_new_runs,
@@ -64,32 +64,19 @@ def command(
         folder = resume
     else:
         settings = load_planned(config, scenario, said, planner)
-        folder = out if out is not None else free_folder("simulate")
+        folder = folder_for(out, "simulate")
     keep = resume is None and not force
     if keep:
-        check_no_run(
-            folder
-        )  # now, since importing takes seconds, and again once nobody else can write there
+        # Now, since importing takes seconds, and again once nobody else can write there.
+        check_no_run(folder)
     say(f"{settings.arm_name}, seed {settings.seed}, into {folder}")
     say_foregone(settings)
-    from autofl.experiments.job import Job
-    from autofl.experiments.jobs import run_with_progress
+    from autofl.jobs.job import Job
+    from autofl.jobs.many import run_with_progress
 
-    with ProgressBar(settings.stop.rounds, each_round=True) as bar:
-        try:
-            job = Job(
-                settings,
-                folder,
-                f"{settings.arm_name} seed {settings.seed}",
-                resume=resume is not None,
-                keep=keep,
-            )
-            made = run_with_progress(job, bar, ray=ray)
-        except KeyboardInterrupt as error:
-            leave(
-                folder,
-                resuming("autofl simulate", folder, settings),
-                error,
-                (folder / "config.toml").is_file(),
-            )
+    label = f"{settings.arm_name} seed {settings.seed}"
+    job = Job(settings, folder, label, resume=resume is not None, keep=keep)
+    bar = ProgressBar(settings.stop.rounds, each_round=True)
+    with bar, interruptible(folder, resuming("autofl simulate", folder, settings)):
+        made = run_with_progress(job, bar, ray=ray)
     report_new_runs([made], folder, settings.compare.target_accuracy, as_json)

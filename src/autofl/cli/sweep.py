@@ -18,7 +18,7 @@ from autofl.cli.shared import (
     Set,
     Workers,
     device_for,
-    exit_status,
+    interruptible,
     keys_like,
     num_workers,
     options,
@@ -29,7 +29,7 @@ from autofl.errors import AutoFLError
 
 if TYPE_CHECKING:
     from autofl.config import Settings
-    from autofl.experiments.job import Job
+    from autofl.jobs.job import Job
 
 EXAMPLE = (
     "Example: autofl sweep --plan --over cell.max_energy=1e-3:1e-2:10 --over planner.name=paper,exact;"
@@ -75,8 +75,8 @@ def command(
     After an interruption, the same command continues; finished runs are kept.
     """
     from autofl.config import dump_said, load_settings
-    from autofl.experiments.sweep import jobs_of, parse_axis
     from autofl.files import inside, write_whole
+    from autofl.jobs.sweep import jobs_of, parse_axis
     from autofl.lock import locked
     from autofl.report.sweep import sweep_json, sweep_table, write_sweep
     from autofl.results import Results
@@ -124,7 +124,7 @@ def command(
 
 def _plan(jobs: "Sequence[Job]", target: float | None) -> list[dict[str, float]]:
     """A planned round of each job, with a target also a forecast."""
-    from autofl.experiments.sweep import planned
+    from autofl.jobs.sweep import planned
 
     rows = []
     with Stages() as stages:
@@ -139,7 +139,7 @@ def _plan(jobs: "Sequence[Job]", target: float | None) -> list[dict[str, float]]
 
 def _forecast(job: "Job", target: float) -> dict[str, float]:
     """Medians and 95 % limits of rounds, time [s] and energy of a UE [J] to the target."""
-    from autofl.analysis.forecast import forecast
+    from autofl.forecast.predict import forecast
     from autofl.report.sweep import FORECAST
 
     told = forecast(job.settings, target).table()
@@ -156,21 +156,14 @@ def _simulate(
     jobs: "Sequence[Job]", target: float, folder: Path, workers: int, ray: str | None
 ) -> list[dict[str, float]]:
     """What is read off the run of each job."""
-    from autofl.experiments.jobs import distinct, run_jobs, unfinished
+    from autofl.jobs.many import distinct, run_jobs, unfinished
     from autofl.records import read_run
     from autofl.report.summary import measure
 
     left = unfinished(jobs)
     say(f"{len(distinct(jobs))} runs, {len(left)} of them to be made, into {folder}")
     total = sum(job.settings.stop.rounds for job in left)
-    with ProgressBar(max(1, total), each_run=len(left) <= 20) as bar:
-        try:
-            run_jobs(jobs, workers, ray, bar)
-        except KeyboardInterrupt as error:
-            say(
-                "interrupted; the same command continues from here (finished runs are in"
-                f" {folder / 'runs'})",
-                whole=True,
-            )
-            raise typer.Exit(exit_status(error)) from None
+    bar = ProgressBar(max(1, total), each_run=len(left) <= 20)
+    with bar, interruptible(folder / "runs", "the same command"):
+        run_jobs(jobs, workers, ray, bar)
     return [measure(read_run(job.folder), target) for job in jobs]

@@ -18,15 +18,16 @@ from autofl.cli.shared import (
     Set,
     Workers,
     device_for,
-    free_folder,
-    leave,
+    folder_for,
+    interruptible,
     num_workers,
+    option_values,
     options,
     print_json,
 )
 from autofl.errors import AutoFLError
 from autofl.files import quoted, write_whole
-from autofl.report.table import Table, percent
+from autofl.report.table import Table, counted, number_text, percent
 
 EXAMPLE = (
     "Example: autofl tune --samples 5,20 --steps 1,4 --bits 2,4 --set compressor.name=quantise"
@@ -78,7 +79,7 @@ def command(
     """
     from autofl.config import dump_settings, load_settings
     from autofl.config.load import own_code_named
-    from autofl.experiments.tuned import best_of, grid, ranked, trial_json, tune
+    from autofl.jobs.tuned import best_of, grid, ranked, trial_json, tune
 
     chosen = options({"arm": arm, "simulation.device": device_for(device, ray)})
     settings = load_settings(config, [*(overrides or ()), *chosen], scenario)
@@ -87,32 +88,30 @@ def command(
     if seeds < 1:
         raise AutoFLError(f"--seeds {seeds}: at least 1 is needed")
     tried = grid(
-        num_samples=[_whole(text, "--samples") for text in _values(samples)],
-        local_steps=[_whole(text, "--steps") for text in _values(steps)],
-        bits=[_number(text, "--bits") for text in _values(bits)],
-        num_selected=[_whole(text, "--selected") for text in _values(selected)],
-        frequency=[_number(text, "--frequency") for text in _values(frequency)],
+        num_samples=option_values("--samples", samples, int),
+        local_steps=option_values("--steps", steps, int),
+        bits=option_values("--bits", bits, float),
+        num_selected=option_values("--selected", selected, int),
+        frequency=option_values("--frequency", frequency, float),
     )
-    folder = out if out is not None else free_folder("tune")
+    folder = folder_for(out, "tune")
     target = settings.compare.target_accuracy if target is None else target
     total = len(tried) * seeds
-    say(f"{len(tried)} constants, {seeds} seed{'s' if seeds > 1 else ''} each; into {folder}")
-    with ProgressBar(total * settings.stop.rounds, each_run=total <= 20) as bar:
-        try:
-            results = tune(
-                settings,
-                tried,
-                folder,
-                seeds=range(settings.seed, settings.seed + seeds),
-                target=target,
-                force=force,
-                resume=resume,
-                workers=num_workers(workers, settings.simulation.threads),
-                ray=ray,
-                on_progress=bar,
-            )
-        except KeyboardInterrupt as error:
-            leave(folder, f"the same command with --out {quoted(folder)} --resume", error)
+    say(f"{len(tried)} constants, {counted(seeds, 'seed')} each; into {folder}")
+    bar = ProgressBar(total * settings.stop.rounds, each_run=total <= 20)
+    with bar, interruptible(folder, f"the same command with --out {quoted(folder)} --resume"):
+        results = tune(
+            settings,
+            tried,
+            folder,
+            seeds=range(settings.seed, settings.seed + seeds),
+            target=target,
+            force=force,
+            resume=resume,
+            workers=num_workers(workers, settings.simulation.threads),
+            ray=ray,
+            on_progress=bar,
+        )
 
     # What `simulate` takes: the best constants, and the first seed that did not tune them.
     best = best_of(results)
@@ -154,37 +153,14 @@ CONSTANTS = ("num_samples", "local_steps", "bits", "num_selected", "frequency")
 
 def _row(trial: dict[str, Any]) -> list[str]:
     """A line of the table."""
-    from autofl.experiments.tuned import Constants
+    from autofl.jobs.tuned import Constants
 
     constants = {name: trial[name] for name in CONSTANTS}
-    seconds = trial["median_time"]
     return [
         Constants(**constants).name,
-        *("–" if value is None else f"{value:g}" for value in constants.values()),
-        "–" if seconds is None else f"{seconds:.3g}",
+        *map(number_text, constants.values()),
+        number_text(trial["median_time"], ".3g"),
         f"{trial['reached']}/{len(trial['times'])}",
         percent(trial["median_accuracy"], 1),
         trial["remark"],
     ]
-
-
-def _values(text: str | None) -> list[str]:
-    return [] if text is None else [word.strip() for word in text.split(",") if word.strip()]
-
-
-def _whole(text: str, option: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise AutoFLError(
-            f"{option} {text}: not a whole number; give values with commas, for example 5,20"
-        ) from None
-
-
-def _number(text: str, option: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise AutoFLError(
-            f"{option} {text}: not a number; give values with commas, for example 2,4"
-        ) from None

@@ -63,6 +63,7 @@ def check_asked(path: PathLike, table: dict[str, Any], overrides: Iterable[str])
     overrides name as well.
     """
     check_keys(path, table)
+    table = with_files_read(table)
     said: dict[str, Any] = {}
     for override in overrides:
         _apply(said, override)

@@ -11,8 +11,8 @@ from autofl.registry import check_part
 from autofl.selection import Selection, Uniform
 
 if TYPE_CHECKING:
-    from autofl.aggregators import Aggregator
     from autofl.algorithms import Algorithm
+    from autofl.robust.aggregators import Aggregator
 
 FIVE = Uniform(5)
 

@@ -97,9 +97,10 @@ def _losses(
         received = sent.received.double()
         carried = float(received @ exact.double())
         own = float(received @ received)
-        lost.append(
-            1.0 - carried**2 / (own * power) if own > 0.0 and power > 0.0 else float(power > 0.0)
-        )
+        if own > 0.0 and power > 0.0:
+            lost.append(1.0 - carried**2 / (own * power))
+        else:  # all of what there is, if there is anything
+            lost.append(float(power > 0.0))
     return np.array(lost)
 
 
@@ -108,8 +109,6 @@ def _factor(difference: torch.Tensor, received: torch.Tensor) -> float:
     exact = difference.double()
     rough = received.double()
     power = float(rough @ rough)
-    return (
-        float(torch.tensor(float(exact @ rough) / power, dtype=torch.float32))
-        if power > 0.0
-        else 0.0
-    )
+    if not power > 0.0:  # nor where it is not a number
+        return 0.0
+    return float(torch.tensor(float(exact @ rough) / power, dtype=torch.float32))

@@ -12,12 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from autofl.attacks import Attack, Attacked
 from autofl.core.round import Round
 from autofl.data.federated import FederatedData
 from autofl.engines import ReceivedUpdates, Updates, flat
 from autofl.rng import stream
-from autofl.rounds.checks import Bounds, Checks
+from autofl.robust.attacks import Attack, Attacked
+from autofl.robust.checks import Bounds, Checks
 from autofl.units import IntArray
 
 

@@ -11,7 +11,6 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 
-from autofl.aggregators import Arrived, Mean
 from autofl.algorithms import Algorithm, State, at_round
 from autofl.algorithms.base import Stepping, minus
 from autofl.core.checkpoint import Checkpoint
@@ -25,6 +24,7 @@ from autofl.errors import AutoFLError
 from autofl.models import Params, num_weights
 from autofl.planner import Memory, observed
 from autofl.quality import Evaluation
+from autofl.robust.aggregators import Arrived, Mean
 from autofl.units import Array
 
 log = logging.getLogger(__name__)
@@ -101,34 +101,24 @@ def play(
         decided = decide(playing, before)
         rounds = [this for this, _ in decided]
 
-        # Lines 9 and 10. One call, so that a GPU trains all runs at once and a deployment asks all devices.
+        # Lines 9 and 10. One call: a GPU trains all runs at once, a deployment asks all devices.
         updates = world.train(going, rounds, [checkpoint.sent for checkpoint in before])
 
         # Line 13. Whether the new models are finite is asked of all at once: a GPU is waited for.
-        places = range(len(going))
-        states = [server_step(playing[i], before[i], rounds[i], updates[i]) for i in places]
+        states = [server_step(*one) for one in zip(playing, before, rounds, updates, strict=True)]
         finite = are_finite([state.params for state in states])
-        settled = [
-            _settled(
-                playing[i], before[i], decided[i], updates[i], states[i] if finite[i] else None
-            )
-            for i in places
-        ]
+        settled = []
+        for i, run in enumerate(playing):
+            state = states[i] if finite[i] else None
+            settled.append(_settled(run, before[i], *decided[i], updates[i], state))
 
         # An evaluation is a call of its own, for the runs that are due.
-        due = [i for i in places if _is_due(playing[i], *settled[i])]
-        quality = (
-            world.evaluate([going[i] for i in due], [settled[i][1].judged for i in due])
-            if due
-            else []
-        )
-        judged = dict(zip(due, quality, strict=True))
+        quality = _evaluated(world, going, playing, settled)
         steps = []
-        for i in places:
-            this, after = _judged(playing[i], *settled[i], judged.get(i))
-            after = replace(after, world=world.remembered(going[i]))
-            steps.append(Step(going[i], this, after))
-            latest[going[i]] = after
+        for r, (this, after), evaluation in zip(going, settled, quality, strict=True):
+            this, after = _judged(runs[r], this, after, evaluation)
+            latest[r] = replace(after, world=world.remembered(r))
+            steps.append(Step(r, this, latest[r]))
         yield steps
         going = [step.run for step in steps if step.round.stop is None]
 
@@ -185,7 +175,8 @@ def server_step(run: Training, before: Checkpoint, this: Round, updates: Updates
 def _settled(
     run: Training,
     before: Checkpoint,
-    decided: tuple[Round, Memory],
+    this: Round,
+    memory: Memory,
     updates: Updates | None,
     state: State | None,
 ) -> tuple[Round, Checkpoint]:
@@ -193,7 +184,6 @@ def _settled(
 
     Without a `state` the new model is not finite: nothing of it is kept.
     """
-    this, memory = decided
     bits = np.full(len(this.ue), 32.0 * num_weights(before.state.sent))
     guarded = np.zeros(len(this.ue), dtype=np.int64)
     arrived = this.decoded
@@ -203,7 +193,7 @@ def _settled(
         row = this.row_of(updates.ue)
         guarded[row] = updates.guarded
         if updates.bits is not None and len(row):
-            # The size of an update is known only once it is formed, so time and energy are settled here.
+            # The size of an update is known only once it is formed: time and energy are settled here.
             bits[row] = updates.bits
             this = with_bits(this, arrived, bits, run.outage)
 
@@ -242,6 +232,23 @@ def _is_due(run: Training, this: Round, after: Checkpoint) -> bool:
     """Whether the model after this round is evaluated."""
     is_over = this.stop is not None or run.stop.is_over(this.k, this.sim_time)
     return is_over or this.k % run.evaluate_every == 0
+
+
+def _evaluated(
+    world: World,
+    going: Sequence[int],
+    runs: Sequence[Training],
+    settled: Sequence[tuple[Round, Checkpoint]],
+) -> list[Evaluation | None]:
+    """The quality of the models of the runs that are due; None for the others."""
+    due = [row for row, (this, after) in enumerate(settled) if _is_due(runs[row], this, after)]
+    quality: list[Evaluation | None] = [None] * len(runs)
+    if due:
+        models = [settled[row][1].judged for row in due]
+        evaluations = world.evaluate([going[row] for row in due], models)
+        for row, evaluation in zip(due, evaluations, strict=True):
+            quality[row] = evaluation
+    return quality
 
 
 def _judged(

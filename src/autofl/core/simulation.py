@@ -56,11 +56,11 @@ def simulate(sim: Simulation) -> Iterator[tuple[Round, State]]:
 
 def simulated(sim: Simulation, past: Checkpoint | None = None) -> Iterator[Step]:
     """The rounds of one run, each with all that is needed to go on after it; with `past`, those after that."""
-    for [step] in play([sim], Here(sim, past), None if past is None else [past]):
+    for [step] in play([sim], SingleWorld(sim, past), None if past is None else [past]):
         yield step
 
 
-class Here:
+class SingleWorld:
     """The world of one simulation: batches come from the one pool, every honest update arrives."""
 
     def __init__(self, sim: Simulation, past: Checkpoint | None = None) -> None:

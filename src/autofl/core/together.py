@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from autofl.aggregators import Mean
 from autofl.algorithms import FedAvg, PerFedAvg, Personal, State, at_round, is_independent, split_of
 from autofl.core.checkpoint import Checkpoint
 from autofl.core.decide import WHOLE_CELL, are_equal
@@ -26,6 +25,7 @@ from autofl.errors import AutoFLError
 from autofl.evaluation.joint import JointEvaluator
 from autofl.models import Params
 from autofl.quality import Evaluation
+from autofl.robust.aggregators import Mean
 from autofl.units import Array, IntArray
 
 
@@ -33,7 +33,7 @@ def play_together(
     sims: Sequence[Simulation], past: Sequence[Checkpoint] | None = None
 ) -> Iterator[list[Step]]:
     """The rounds of all runs in step; with `past`, those after these checkpoints, all of one round."""
-    return play(sims, Together(sims), past)
+    return play(sims, BatchWorld(sims), past)
 
 
 def fit_together(one: Simulation, other: Simulation) -> bool:
@@ -100,7 +100,7 @@ class Averaged(Updates):
         return iter(())
 
 
-class Together:
+class BatchWorld:
     """The world of a batch of simulations: their UEs are computed side by side."""
 
     def __init__(self, sims: Sequence[Simulation]) -> None:
@@ -131,22 +131,26 @@ class Together:
         counts = [int(this.decoded.sum()) for this in rounds]
         if not any(counts):
             return [None] * len(runs)
+
+        # One step size serves all: no algorithm of a batch has one that depends on a run's weights.
         params = stacked(sent)
-        current = at_round(algorithm, rounds[0].k, params)  # the same for all: no longest step here
+        current = at_round(algorithm, rounds[0].k, params)
         draw, share = self._drawn(runs, rounds, max(counts))
         batch = self._gathered(runs, draw)
         means, guarded = mean_of_runs(self._layers, params, current, batch, share)
-        guarded = guarded.reshape(len(runs), -1)
 
-        updates: list[Updates | None] = []
+        # A run in which nobody was decoded has no updates, whatever its padding gave.
+        guarded = guarded.reshape(len(runs), -1)
+        updates: list[Updates | None] = [None] * len(runs)
         for row, (this, count) in enumerate(zip(rounds, counts, strict=True)):
-            own = None
             if count:
-                ue = this.ue[this.decoded]
-                average = {name: p[row] for name, p in means.items()}
-                weight = this.plan.weight[this.decoded]
-                own = Averaged(ue, sent[row], guarded[row, :count], average, weight)
-            updates.append(own)
+                updates[row] = Averaged(
+                    ue=this.ue[this.decoded],
+                    sent=sent[row],
+                    guarded=guarded[row, :count],
+                    average={name: p[row] for name, p in means.items()},
+                    weight=this.orders.weight,
+                )
         return updates
 
     def _drawn(
@@ -155,6 +159,7 @@ class Together:
         """The samples of all runs' UEs, (3, num_runs * num_ue, tau, num), and each UE's share of its
         run's average.
         """
+        # UEs that fill a run up are number 0, with no samples, no steps and no share.
         shape = (len(runs), num_ue)
         ue = np.zeros(shape, dtype=np.int64)
         num = np.zeros(shape, dtype=np.int64)
@@ -174,7 +179,8 @@ class Together:
             size[row] = partition.train_size[ue[row]]
             start[row] = partition.train_start[ue[row]]
 
-        algorithm = self._sims[0].algorithm  # the same in all runs, as far as samples go
+        # What a UE draws depends on no other UE, so all are drawn at once.
+        algorithm = self._sims[0].algorithm
         split = split_of(algorithm)
         seeds = np.repeat(np.array([self._sims[r].seed for r in runs]), num_ue)
         positions = draw_in_parts(
@@ -188,6 +194,8 @@ class Together:
             split,
             is_independent(algorithm),
         )
+
+        # Positions among a UE's own samples become places in the pool.
         where = (start.ravel()[:, None, None] + positions).reshape(len(runs), -1)
         samples = np.stack(
             [self._sims[r].data.partition.train[own] for r, own in zip(runs, where, strict=True)]

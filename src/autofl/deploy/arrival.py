@@ -14,7 +14,7 @@ from autofl.deploy.arrays import checked_params, digest_of, packed_payload, unpa
 from autofl.deploy.messages import RefusedError, Trained
 from autofl.engines import flat
 from autofl.models import Params, num_weights
-from autofl.rounds.checks import NO_CHANGE
+from autofl.robust.checks import NO_CHANGE
 
 NO_UPDATE = torch.empty(0)
 NOT_MEASURED = Trained.saying(train_time=math.nan, guarded=0)

@@ -31,9 +31,9 @@ from autofl.deploy.run_config import RunConfig
 from autofl.deploy.testbed import Testbed
 from autofl.errors import AutoFLError
 from autofl.experiments.data import build_partition, load_data
-from autofl.experiments.job import Progress
-from autofl.experiments.run import origins_of
 from autofl.files import inside, quoted, read_json, read_toml, write_whole
+from autofl.jobs.job import Progress
+from autofl.jobs.run import origins_of
 from autofl.lock import FolderLock, overrule
 from autofl.records import (
     Run,

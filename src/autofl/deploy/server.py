@@ -39,8 +39,8 @@ from autofl.evaluation import evaluated_ues
 from autofl.experiments.build import build_algorithm, build_evaluator, build_model, build_training
 from autofl.experiments.cell import build_cell, build_channel, build_compressor
 from autofl.experiments.decisions import decisions_of
-from autofl.experiments.run import machine_facts, origins_of, size_range
-from autofl.experiments.write import end_of
+from autofl.jobs.recording import end_of
+from autofl.jobs.run import machine_facts, origins_of, size_range
 from autofl.lock import FolderLock
 from autofl.models import Params, num_weights
 from autofl.models import params_of as params_of_model
@@ -54,7 +54,7 @@ from autofl.records import (
     read_checkpoint,
     read_manifest,
 )
-from autofl.rounds.checks import Bounds, Checks
+from autofl.robust.checks import Bounds, Checks
 
 log = logging.getLogger("autofl")
 

@@ -10,6 +10,7 @@ from autofl.deploy.messages import checked_host, shown
 from autofl.errors import AutoFLError
 from autofl.files import read_toml, write_whole
 
+NOT_SET = "not set"
 FIRST_PORT = 9094
 """Port of the first device's own processes; the next ones take the next."""
 
@@ -84,7 +85,7 @@ def _check_replaced(site: Deployment, text: str, host: str, port: int, force: bo
     there |= dict(zip(("--host", "--port"), site.link(), strict=True))
     wanted |= {"--host": host, "--port": port}
     changed = [
-        f"{key} = {there.get(key)} there, {wanted.get(key)} now"
+        f"{key} = {there.get(key, NOT_SET)} there, {wanted.get(key, NOT_SET)} now"
         for key in sorted(there.keys() | wanted.keys())
         if there.get(key) != wanted.get(key)
     ]

@@ -27,7 +27,7 @@ from autofl.models import Params, num_weights
 from autofl.network import Cell
 from autofl.quality import Evaluation
 from autofl.records import DeviceRecord
-from autofl.rounds.checks import Bounds, Checks
+from autofl.robust.checks import Bounds, Checks
 from autofl.units import Array, IntArray
 
 log = logging.getLogger("autofl")

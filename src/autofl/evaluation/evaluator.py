@@ -236,21 +236,15 @@ class PreparedEvaluator:
             if not first:
                 return vmap(lambda mine: of(params, mine, {}))(adapt)
             return vmap(lambda mine, own: of(params, mine, own))(adapt, remembered)
-        if isinstance(rate, Tensor):
-            return _moved(params, rate, self._gradients(params, adapt))
-        loss = loss_of(self.model)
-        return vmap(lambda mine: minus(params, rate, grad(loss)(params, mine)))(adapt)
+        return _moved(params, rate, self._gradients(params, adapt))
 
 
 def _moved(params: Params, rate: float | Tensor, gradients: Params) -> Params:
     """Each UE's model after a step, stacked; UEs may have rates of their own, shape (num_ue,)."""
-
-    def step(gradient: Tensor) -> Tensor:
-        if isinstance(rate, Tensor):
-            return rate.view(-1, *[1] * (gradient.ndim - 1)) * gradient
-        return rate * gradient
-
-    return {name: p - step(gradients[name]) for name, p in params.items()}
+    if isinstance(rate, Tensor):
+        gradients = {name: rate.view(-1, *[1] * (g.ndim - 1)) * g for name, g in gradients.items()}
+        rate = 1.0
+    return minus(params, rate, gradients)
 
 
 def _inputs(

@@ -1,1 +1,1 @@
-"""Settings become cells, plans and runs. Import `experiments.cell` for planning without PyTorch."""
+"""Settings become cells, plans and simulations. Import `experiments.cell` for planning without PyTorch."""

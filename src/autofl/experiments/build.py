@@ -41,7 +41,7 @@ from autofl.models import Params, build, check_model, num_weights, params_of
 from autofl.network import Cell, Outage
 from autofl.registry import Lazy, Part, find
 from autofl.rng import stream
-from autofl.rounds.checks import Bounds
+from autofl.robust.checks import Bounds
 from autofl.units import Array
 
 ALPHA, BETA = TABLE_I["mnist"]

@@ -16,7 +16,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from fastapi.security import APIKeyQuery, HTTPBearer
 
-from autofl.analysis.forecast import DRAWS
 from autofl.config.arms import arm_names, settings_of, title_of
 from autofl.config.scenarios import scenario_line, scenario_names
 from autofl.errors import AutoFLError
@@ -25,6 +24,7 @@ from autofl.explore.guard import Guard
 from autofl.explore.launch import Busy, Launcher
 from autofl.explore.runs import NoSuchRun, Store, spelled
 from autofl.files import finite_or_null
+from autofl.forecast.predict import DRAWS
 from autofl.records import is_run
 from autofl.registry import PARTS
 from autofl.version import __version__
@@ -101,6 +101,11 @@ def make_app(roots: Sequence[Path], token: str, port: int) -> Guard:
     return Guard(app, token, port)
 
 
+def _table(asked: schema.Question) -> dict[str, Any]:
+    """The settings that a page asks about."""
+    return planning.table_of(asked.scenario, asked.settings, asked.file)
+
+
 def _handle_problems(app: FastAPI) -> None:
     """Errors are answered in one line, and bad input never with a 500."""
 
@@ -174,9 +179,7 @@ def _add_planning(app: FastAPI) -> None:
     def plan(asked: schema.PlanQuestion, request: Request) -> Response:
         """One round, planned by the code of `autofl plan --json`, with what a map needs."""
         with room:
-            made = planning.answer(
-                planning.table_of(asked.scenario, asked.settings, asked.file), asked.digits
-            )
+            made = planning.answer(_table(asked), asked.digits)
         return _json(made, request)
 
     @app.post("/api/toml", tags=["plan"], responses={200: {"content": {"application/toml": {}}}})
@@ -185,9 +188,7 @@ def _add_planning(app: FastAPI) -> None:
         `plan`.
         """
         with room:
-            text = planning.toml_to_plan(
-                planning.table_of(asked.scenario, asked.settings, asked.file)
-            )
+            text = planning.toml_to_plan(_table(asked))
         return Response(text, media_type="application/toml")
 
     @app.post("/api/curve", tags=["plan"], responses={200: {"model": schema.CurveAnswer}})
@@ -196,13 +197,7 @@ def _add_planning(app: FastAPI) -> None:
         |A_k|.
         """
         with study:
-            return _json(
-                planning.curve(
-                    planning.table_of(asked.scenario, asked.settings, asked.file),
-                    asked.over,
-                    asked.target,
-                )
-            )
+            return _json(planning.curve(_table(asked), asked.over, asked.target))
 
     @app.post(
         "/api/forecast", tags=["plan"], responses={200: {"content": {"application/x-ndjson": {}}}}
@@ -215,9 +210,7 @@ def _add_planning(app: FastAPI) -> None:
         """
 
         def begin() -> planning.Coming:
-            return planning.Coming(
-                planning.table_of(asked.scenario, asked.settings, asked.file), asked.target
-            )
+            return planning.Coming(_table(asked), asked.target)
 
         coming = await anyio.to_thread.run_sync(begin)
         return StreamingResponse(
@@ -237,7 +230,7 @@ def _add_runs(app: FastAPI, store: Store) -> None:
     @app.post("/api/runs", tags=["runs"], response_model=schema.RunRow)
     def start(asked: schema.StartQuestion) -> dict[str, Any]:
         """Start `autofl simulate` with these settings, in a folder of its own."""
-        table = planning.table_of(asked.scenario, asked.settings, asked.file)
+        table = _table(asked)
         table["stop"] = {**table.get("stop", {}), "rounds": asked.rounds}
         table["evaluation"] = {**table.get("evaluation", {}), "every": asked.every}
         return store.row(store.launcher.start(planning.toml_of(table)))
@@ -349,13 +342,10 @@ def _json(value: Any, request: Request | None = None) -> Response:
     """
     body = _text(value).encode()
     headers = {"Vary": "Accept-Encoding"}
-    if (
-        request is not None
-        and len(body) >= PACKED
-        and "gzip" in request.headers.get("accept-encoding", "")
-    ):
+    accepted = "" if request is None else request.headers.get("accept-encoding", "")
+    if len(body) >= PACKED and "gzip" in accepted:
         body = gzip.compress(body, 1, mtime=0)
-        headers = headers | {"Content-Encoding": "gzip"}
+        headers["Content-Encoding"] = "gzip"
     return Response(body, media_type="application/json", headers=headers)
 
 

@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 import tomli_w
 from numpy.typing import NDArray
+from pydantic import BaseModel
 
-from autofl.analysis.choose import SELECTED
-from autofl.analysis.forecast import DRAWS, FIRST, draw_networks, forecast_of
-from autofl.analysis.pilot_fit import Pilots, PilotsMissing
 from autofl.config import PerUE, Settings, parse_settings
 from autofl.config.layers import on_top
 from autofl.config.scenarios import read_scenario
@@ -29,15 +27,16 @@ from autofl.experiments.cell import (
     planned_by,
 )
 from autofl.experiments.decisions import decisions_of
-from autofl.experiments.sweep import planned
 from autofl.files import opening
+from autofl.forecast.choose import SELECTED
+from autofl.forecast.pilot_fit import Pilots, PilotsMissing
+from autofl.forecast.predict import DRAWS, FIRST, draw_networks, forecast_of
+from autofl.jobs.sweep import planned
 from autofl.network import compute_cost
 from autofl.units import Array
 
-SECTIONS = ("cell", "channel", "link", "knowledge", "data", "model", "learning", "selection", "planner",
-            "compressor", "downlink", "aggregator", "attack", "simulation", "stop", "evaluation", "checks",
-            "compare", "deploy")  # fmt: skip
-VALUES = ("seed", "preset", "arm")
+SECTIONS = tuple(name for name, value in Settings() if isinstance(value, BaseModel))
+VALUES = tuple(name for name, value in Settings() if name not in SECTIONS)
 FILES = ("file", "folder", "trace", "path")
 """Keys that name files, which nobody may read through the page."""
 MOST_UE = 10_000
@@ -119,6 +118,14 @@ def toml_of(table: dict[str, Any]) -> str:
     return tomli_w.dumps(table)
 
 
+def toml_to_plan(table: dict[str, Any]) -> str:
+    """The same file; settings that `autofl plan` would refuse are refused here, among them those of
+    a planner.
+    """
+    plan(settings_of(table))
+    return tomli_w.dumps(table)
+
+
 def answer(table: dict[str, Any], digits: int | None = None) -> dict[str, Any]:
     """A planned round and what the page draws of it.
 
@@ -130,23 +137,25 @@ def answer(table: dict[str, Any], digits: int | None = None) -> dict[str, Any]:
     settings = settings_of(table)
     made = plan(settings)
     this_round = made.round
-    taking_part = this_round.plan.feasible
-    total = np.where(taking_part, this_round.cost.upload_time + this_round.cost.compute_time, -1.0)
     positions = places(settings).T
-    columns = made.columns() | {
-        "compute_energy": _computing(made),
-        "max_power": this_round.cell.max_power,
-    }
+    columns = made.columns()
+    columns["compute_energy"] = _computing(made)
+    columns["max_power"] = this_round.cell.max_power
     if digits is not None:
         positions = positions.round(3)
         columns = {name: _rounded(column, digits) for name, column in columns.items()}
     ues = {name: column.tolist() for name, column in columns.items()}
+
+    slowest = None
+    if this_round.plan.feasible.any():
+        busy = this_round.cost.upload_time + this_round.cost.compute_time
+        slowest = int(np.where(this_round.plan.feasible, busy, -1.0).argmax())
     return {
         "compute_energy": ues.pop("compute_energy"),
         "max_power": ues.pop("max_power"),
         "plan": {**planned_by(settings), **made.summary(), **made.decided(), "ues": ues},
         "positions": positions.tolist(),
-        "slowest": int(total.argmax()) if taking_part.any() else None,
+        "slowest": slowest,
         "values": _values(settings, made),
         "ranges": _ranges(settings),
         "most_ue": MOST_UE,
@@ -183,9 +192,9 @@ def _values(settings: Settings, made: RoundPlan) -> dict[str, float | int | None
     """Where the sliders stand; the median where UEs differ."""
     settings = settings.resolved()
     cell = made.round.cell
-    radius = (
-        settings.cell.distance.parameters[0] if _in_disc(settings) else float(cell.distance.max())
-    )
+    radius = float(cell.distance.max())
+    if settings.cell.positions is None and settings.cell.distance.law == "disc":
+        radius = settings.cell.distance.parameters[0]
     section = settings.planner
     return {
         "num_ue": cell.num_ue,
@@ -208,10 +217,6 @@ def _ranges(settings: Settings) -> dict[str, tuple[float | None, float | None]]:
     return {key: range_.ends for key, range_ in allowed.items() if range_ is not None}
 
 
-def _in_disc(settings: Settings) -> bool:
-    return settings.cell.positions is None and settings.cell.distance.law == "disc"
-
-
 def _decided(settings: Settings) -> list[str]:
     """Sliders that change nothing under this planner."""
     name = settings.planner.name
@@ -227,28 +232,30 @@ def curve(table: dict[str, Any], over: str, target: float | None) -> dict[str, A
     settings = settings_of(table)
     if over == "selected":
         return _over_selected(settings, target)
-    middle = _values(settings, plan(settings))["max_energy" if over == "energy" else "radius"]
+    values = _values(settings, plan(settings))
+    middle = values["max_energy" if over == "energy" else "radius"]
     assert middle is not None
+    middle = float(middle)
     spread = 10.0 if over == "energy" else 4.0
-    x = float(middle) * np.geomspace(1.0 / spread, spread, _points(settings))
-    made: dict[float, dict[str, float]] = {}
+    rows = []
     refused = None
-    for value in x.tolist():
+    for value in middle * np.geomspace(1.0 / spread, spread, _points(settings)):
         try:
-            made[value] = planned(_changed(settings, over, value, float(middle)))
-        except (
-            AutoFLError
-        ) as error:  # a path loss holds up to some distance, and the nearer points are good
+            made = planned(_changed(settings, over, float(value), middle))
+        except AutoFLError as error:
+            # A path loss holds up to some distance, and the nearer points are good.
             refused = refused or str(error)
-    return _curve(
-        over,
-        list(made),
-        float(middle),
-        refused,
-        round_time=[one["round_time"] if one["num_feasible"] else None for one in made.values()],
-        energy=[one["energy"] for one in made.values()],
-        feasible=[float(one["num_feasible"]) for one in made.values()],
-    )
+            continue
+        rows.append(
+            {
+                "x": float(value),
+                "round_time": made["round_time"] if made["num_feasible"] else None,
+                "energy": made["energy"],
+                "feasible": float(made["num_feasible"]),
+                "time_to_target": None,
+            }
+        )
+    return _curve(over, rows, middle, refused)
 
 
 def _changed(settings: Settings, over: str, value: float, middle: float) -> Settings:
@@ -274,26 +281,24 @@ def _over_selected(settings: Settings, target: float | None) -> dict[str, Any]:
     count = settings.cell.count
     given = settings.simulation.num_selected
     x = sorted({num for num in SELECTED if num <= count} | {given})
-    networks, rounds = (num // (4 if _is_slow(settings) else 1) or 1 for num in ROUGH)
-    columns: dict[str, list[float | None]] = {
-        "round_time": [],
-        "energy": [],
-        "feasible": [],
-        "time_to_target": [],
-    }
+    share = 4 if _is_slow(settings) else 1
+    networks, rounds = (max(1, num // share) for num in ROUGH)
     fitted = _fitted(settings, target)
+    rows = []
     for num in x:
-        chosen = settings.model_copy(
-            update={"simulation": settings.simulation.model_copy(update={"num_selected": num})}
-        )
+        simulation = settings.simulation.model_copy(update={"num_selected": num})
+        chosen = settings.model_copy(update={"simulation": simulation})
         horizon = draw_horizon(build_network(chosen), rounds)
-        columns["round_time"].append(
-            float(horizon.round_time.mean()) if horizon.decoded.any() else None
+        rows.append(
+            {
+                "x": float(num),
+                "round_time": float(horizon.round_time.mean()) if horizon.decoded.any() else None,
+                "energy": float(horizon.energy.sum(axis=1).mean()),
+                "feasible": float(horizon.decoded.sum(axis=1).mean()),
+                "time_to_target": _learning_time(chosen, fitted, networks, rounds),
+            }
         )
-        columns["energy"].append(float(horizon.energy.sum(axis=1).mean()))
-        columns["feasible"].append(float(horizon.decoded.sum(axis=1).mean()))
-        columns["time_to_target"].append(_learning_time(chosen, fitted, networks, rounds))
-    return _curve("selected", [float(num) for num in x], float(given), None, **columns)
+    return _curve("selected", rows, float(given), None)
 
 
 def _fitted(settings: Settings, target: float | None) -> Any:
@@ -328,24 +333,16 @@ def _points(settings: Settings) -> int:
     return (POINTS - 1) // 2**halvings + 1
 
 
+UNITS = {"energy": "J", "radius": "m", "selected": "UEs"}
+CURVES = ("x", "round_time", "energy", "feasible", "time_to_target")
+
+
 def _curve(
-    over: str,
-    x: Sequence[float],
-    here: float,
-    refused: str | None,
-    **columns: Sequence[float | None],
+    over: str, rows: Sequence[dict[str, float | None]], here: float, refused: str | None
 ) -> dict[str, Any]:
-    unit = {"energy": "J", "radius": "m", "selected": "UEs"}[over]
-    empty = {"time_to_target": [None] * len(x)}
-    return {
-        "over": over,
-        "unit": unit,
-        "x": list(x),
-        "here": here,
-        "refused": refused,
-        **empty,
-        **columns,
-    }
+    """The rows as columns, and what is beside them."""
+    columns = {name: [row[name] for row in rows] for name in CURVES}
+    return {"over": over, "unit": UNITS[over], "here": here, "refused": refused, **columns}
 
 
 class Coming:
@@ -376,11 +373,3 @@ class Coming:
                 raise AutoFLError("the forecast was cancelled")
             yield horizon
             self.drawn += 1
-
-
-def toml_to_plan(table: dict[str, Any]) -> str:
-    """The same file; settings that `autofl plan` would refuse are refused here, among them those of
-    a planner.
-    """
-    plan(settings_of(table))
-    return toml_of(table)

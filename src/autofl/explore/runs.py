@@ -9,6 +9,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,15 @@ from autofl.records import Run, is_run, read_manifest, read_run
 from autofl.records.checkpoints import GENERATIONS
 from autofl.records.checks import MANIFEST, check_sums
 from autofl.records.run import CONFIG, ROUNDS, TABLES, WEIGHTS
-from autofl.report.runs import group, newest_of_equal
+from autofl.report.runs import newest_of_equal, with_labels
 from autofl.report.summary import as_json, note, summarise, table
 
 QUIET = ("starting", "running", "stopping", "paused", "stopped")
 """States that need no explanation beyond their name."""
 MOST_RUNS = 500
 """Most runs that are listed: the newest ones."""
+MOST_KEPT = 64
+"""Most runs whose tables are kept in memory."""
 MOST_ROUNDS = 400
 """Most rounds of which the page shows who took part: the last ones."""
 MOST_SHOWN = 200
@@ -53,9 +56,6 @@ class Store:
     def __init__(self, roots: Sequence[Path], launcher: Launcher) -> None:
         self.roots = [root.resolve() for root in roots]
         self.launcher = launcher
-        self._settings: dict[Path, tuple[float, dict[str, Any]]] = {}
-        self._read: dict[Path, tuple[tuple[Any, ...], Run]] = {}
-        self._checked: dict[Path, tuple[tuple[Any, ...], str | None]] = {}
 
     def folders(self) -> dict[str, Path]:
         """Run folders by id."""
@@ -101,26 +101,26 @@ class Store:
         }
         try:
             manifest = read_manifest(folder) if (folder / MANIFEST).is_file() else {}
-            row["settings"] = self._flat(folder)
+            settings = _plain_settings(folder, _state(folder))
         except AutoFLError as error:
             return row | {"status": "damaged", "problem": spelled(str(error))}
+
+        # What its process says counts before its manifest, and what its files say before both.
         status = str(manifest.get("status") or "damaged")
         problem = manifest.get("problem")
         if own is not None:
             status = own.status(status if manifest else None)
             problem = own.problem() or problem
-        damage = self._damage(folder, manifest)
-        if damage is not None:
+        if (damage := _damage(folder, _state(folder))) is not None:
             status = "damaged"
             problem = damage
+
+        label = manifest.get("label") or manifest.get("algorithm")
         seed = manifest.get("seed")
-        rounds = row["settings"].get("stop.rounds")
+        rounds = settings.get("stop.rounds")
         return row | {
-            "label": str(
-                manifest.get("label")
-                or manifest.get("algorithm")
-                or row["settings"].get("arm", "autofl")
-            ),
+            "label": str(label or settings.get("arm", "autofl")),
+            "settings": settings,
             "seed": seed if isinstance(seed, int) else None,
             "status": status,
             "problem": spelled(str(problem)) if problem and status not in QUIET else None,
@@ -140,20 +140,6 @@ class Store:
                     f"{key}: a file outside the folders of this page; resume it on the command line"
                 )
 
-    def _damage(self, folder: Path, manifest: dict[str, Any]) -> str | None:
-        """Why the files of a run are not those it wrote; summed up again only when they have
-        changed.
-        """
-        state = _state(folder)
-        if self._checked.get(folder, (None,))[0] != state:
-            problem = None
-            try:
-                check_sums(folder, manifest, (CONFIG, *TABLES))
-            except (OSError, ValueError) as error:
-                problem = str(error)
-            self._checked[folder] = state, problem
-        return self._checked[folder][1]
-
     def _name(self, folder: Path) -> str:
         for root in self.roots:
             if folder == root:
@@ -161,22 +147,6 @@ class Store:
             if folder.is_relative_to(root):
                 return spelled(str(folder.relative_to(root)))
         return spelled(folder.name)
-
-    def _flat(self, folder: Path) -> dict[str, Any]:
-        """Settings of a run by their dotted keys, read once; lists of many values are left out."""
-        path = folder / CONFIG
-        if not path.is_file():
-            return {}
-        changed = path.stat().st_mtime
-        if self._settings.get(folder, (None,))[0] != changed:
-            flat = flat_settings(read_toml(path))
-            plain = {
-                key: value
-                for key, value in flat.items()
-                if not isinstance(value, list) and _is_plain(value)
-            }
-            self._settings[folder] = changed, plain
-        return self._settings[folder][1]
 
     def read(self, folder: Path) -> Run:
         """A run, read again when its files have changed."""
@@ -187,11 +157,7 @@ class Store:
             raise AutoFLError(
                 f"{self._name(folder)}: its tables are too long for the page; autofl report reads them"
             )
-        if self._read.get(folder, (None,))[0] != state:
-            if len(self._read) > 64:
-                self._read.pop(next(iter(self._read)))
-            self._read[folder] = state, read_run(folder)
-        return self._read[folder][1]
+        return _run_in(folder, state)
 
     def rounds(self, folder: Path, after: int = -1) -> dict[str, Any]:
         """The rounds of a run after this one, as columns, and who took part in them."""
@@ -251,10 +217,9 @@ class Store:
 def _curves(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """What the page draws of each run."""
     curves = []
-    for label, members in group(runs).items():
-        for run in members:
-            curve = {"id": id_of(run.folder), "label": label, "seed": run.manifest["seed"]}
-            curves.append(curve | _columns(run.rounds))
+    for label, run in with_labels(runs):
+        curve = {"id": id_of(run.folder), "label": label, "seed": run.manifest["seed"]}
+        curves.append(curve | _columns(run.rounds))
     return curves
 
 
@@ -262,12 +227,43 @@ def _columns(rounds: Mapping[str, Any]) -> dict[str, list[float | None]]:
     return {name: _plain(rounds[name]) for name in SHOWN if name in rounds}
 
 
-def _state(folder: Path) -> tuple[Any, ...]:
-    """What changes when the files of a run do."""
-    files = [path for name in (MANIFEST, CONFIG, *TABLES) if (path := folder / name).is_file()]
-    return tuple(
-        (path.name, stat.st_mtime_ns, stat.st_size) for path in files if (stat := path.stat())
-    )
+State = tuple[tuple[str, int, int], ...]
+"""What changes when the files of a run do: name, time and size of each."""
+
+
+def _state(folder: Path) -> State:
+    files = []
+    for name in (MANIFEST, CONFIG, *TABLES):
+        if (folder / name).is_file():
+            stat = (folder / name).stat()
+            files.append((name, stat.st_mtime_ns, stat.st_size))
+    return tuple(files)
+
+
+@lru_cache(MOST_KEPT)
+def _run_in(folder: Path, state: State) -> Run:
+    return read_run(folder)
+
+
+@lru_cache(MOST_RUNS)
+def _damage(folder: Path, state: State) -> str | None:
+    """Why the files of a run are not those it wrote."""
+    if not (folder / MANIFEST).is_file():
+        return None
+    try:
+        check_sums(folder, read_manifest(folder), (CONFIG, *TABLES))
+    except (OSError, ValueError) as error:
+        return str(error)
+    return None
+
+
+@lru_cache(MOST_RUNS)
+def _plain_settings(folder: Path, state: State) -> dict[str, Any]:
+    """Settings of a run by their dotted keys; lists of many values are left out."""
+    if not (folder / CONFIG).is_file():
+        return {}
+    flat = flat_settings(read_toml(folder / CONFIG))
+    return {key: value for key, value in flat.items() if _is_plain(value)}
 
 
 def as_text(label: str) -> str:

@@ -8,6 +8,8 @@ from pathlib import Path
 from autofl.errors import AutoFLError, lacks
 
 HOST = "127.0.0.1"
+MOST_HEADER = 128 * 2**10
+"""Bytes of a request before its body; the address alone may have half of them."""
 
 
 def serve(roots: Sequence[Path], port: int, on_ready: Callable[[str], None]) -> None:
@@ -21,7 +23,6 @@ def serve(roots: Sequence[Path], port: int, on_ready: Callable[[str], None]) -> 
         import uvicorn
 
         from autofl.explore.app import make_app
-        from autofl.explore.connections import MOST_HEADER, Connection
     except ImportError as error:
         raise lacks(f"autofl explore ({error})", "explore") from None
     listening = socket.socket()
@@ -42,7 +43,7 @@ def serve(roots: Sequence[Path], port: int, on_ready: Callable[[str], None]) -> 
         server_header=False,
         timeout_graceful_shutdown=2,
         ws="none",
-        http=Connection,
+        http="h11",  # which alone has a bound for the bytes before a body
         h11_max_incomplete_event_size=MOST_HEADER,
     )
 

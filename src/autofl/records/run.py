@@ -8,6 +8,7 @@ are. A deployment adds devices.csv, which is all measured. One process at a time
 folder, and leaves checkpoints from which the run can go on.
 """
 
+import contextlib
 import json
 import logging
 import os
@@ -89,19 +90,14 @@ class Run:
 
 def mark_run(folder: PathLike, status: str, problem: str | None = None) -> None:
     """Record how a run ended whose writer is gone; a writer that is alive does so itself."""
-    try:
-        lock = FolderLock(folder)
-    except Locked:
-        return
-    try:
+    with contextlib.suppress(Locked), FolderLock(folder):
         manifest = sealed_manifest(Path(folder))
-        if manifest.get("status") != "finished":
-            said = {**manifest, "status": status} | (
-                {} if problem is None else {"problem": problem}
-            )
-            write_whole(Path(folder) / MANIFEST, json.dumps(sealed(said), indent=2) + "\n")
-    finally:
-        lock.release()
+        if manifest["status"] == "finished":
+            return
+        manifest["status"] = status
+        if problem is not None:
+            manifest["problem"] = problem
+        write_whole(Path(folder) / MANIFEST, json.dumps(sealed(manifest), indent=2) + "\n")
 
 
 def is_run(folder: PathLike) -> bool:
@@ -147,16 +143,15 @@ def find_runs(places: PathLike | Iterable[PathLike]) -> list[Path]:
     for place in map(Path, [places] if isinstance(places, str | os.PathLike) else places):
         if not place.exists():
             raise AutoFLError(f"{place}: no such folder")
-        inside = (
-            [place]
-            if is_run(place)
-            else sorted(path.parent for path in place.rglob(MANIFEST) if is_run(path.parent))
-        )
-        if not inside:
+        if is_run(place):
+            folders.append(place)
+            continue
+        below = sorted(path.parent for path in place.rglob(MANIFEST) if is_run(path.parent))
+        if not below:
             raise AutoFLError(
                 f"{place}: no run in it (a run is a folder with {MANIFEST} and {ROUNDS})"
             )
-        folders += inside
+        folders += below
     return list(dict.fromkeys(folders))
 
 
@@ -202,11 +197,11 @@ def read_run(folder: PathLike) -> Run:
             for kept in whole_checkpoints(folder):
                 if isinstance(kept, Kept):
                     kept.check_tables()
-        rounds = read_table(folder / ROUNDS, ROUND_COLUMNS)
-        ues = read_table(folder / UES, UE_TABLE, text=LIMITS)
+        rounds = read_table(folder / ROUNDS)
+        ues = read_table(folder / UES, text=LIMITS)
         devices: dict[str, Column] = {}
         if (folder / DEVICES).is_file():
-            devices = read_table(folder / DEVICES, DEVICE_COLUMNS, text=("outcome",))
+            devices = read_table(folder / DEVICES, text=("outcome",))
 
     # A run that was killed may tell the UEs of a round whose own row is not there yet.
     def whole(table: dict[str, Column]) -> dict[str, Column]:

@@ -91,15 +91,15 @@ def text_of(value: float) -> str:
     return "" if math.isnan(value) else repr(value)
 
 
-def read_table(path: Path, needed: Iterable[str], text: Collection[str] = ()) -> dict[str, Column]:
+def read_table(path: Path, text: Collection[str] = ()) -> dict[str, Column]:
     """The columns of a table by name: whole numbers, others, of which an empty cell is NaN, or words
-    where they are among `text`. Those that are needed must be there.
+    where they are among `text`. Earlier versions wrote fewer of them.
     """
     with open(path, encoding="utf-8", newline="") as file:
         rows = csv.reader(_whole_lines(file))
         header = next(rows, [])
-        if missing := [name for name in needed if name not in header]:
-            raise ValueError(f"{path.name} lacks the column {missing[0]}")
+        if "round" not in header:
+            raise ValueError(f"{path.name} lacks the column round")
 
         # Numbers are kept as such: as text, or as objects of Python, they take many times the room.
         columns: dict[str, array[float] | list[str]] = {

@@ -63,11 +63,7 @@ class RunWriter:
         any more; the checkpoints go before it, so that nothing goes on with them under another
         manifest. A `lock` that is given is the caller's to release.
         """
-        folder = Path(folder)
-        self.lock = lock or FolderLock(folder)
-        self._lock_is_ours = lock is None
-        self.folder = folder
-        self._tables: dict[str, GrowingTable] = {}
+        self._open_folder(folder, lock)
         try:
             if keep:
                 check_no_run(folder)
@@ -78,23 +74,29 @@ class RunWriter:
         self._manifest = {**manifest, "sha256": dict(self._sums)}
         try:
             self._reserve()
-            remove_checkpoints(folder)
+            remove_checkpoints(self.folder)
             self._say("running", sync=False)
-            for path in (folder / name for name in (CONFIG, WEIGHTS, *TABLES)):
-                path.unlink(missing_ok=True)
-            write_whole(folder / CONFIG, config_text, sync=False)
-            headers: dict[str, Sequence[str]] = {ROUNDS: ROUND_COLUMNS, UES: UE_TABLE}
-            self._open(
-                {name: GrowingTable(folder / name, header) for name, header in headers.items()},
-                number=0,
-            )
+            self._remove(CONFIG, WEIGHTS, *TABLES)
+            write_whole(self.folder / CONFIG, config_text, sync=False)
+            tables = {
+                ROUNDS: GrowingTable(self.folder / ROUNDS, ROUND_COLUMNS),
+                UES: GrowingTable(self.folder / UES, UE_TABLE),
+            }
+            self._begin(tables, number=0)
         except BaseException as error:
-            for path in (
-                folder / name for name in (CONFIG, *TABLES)
-            ):  # it has no rounds, and the words need room
-                path.unlink(missing_ok=True)
+            self._remove(CONFIG, *TABLES)  # there are no rounds, and the last words need room
             self._give_up(error)
             raise
+
+    def _open_folder(self, folder: PathLike, lock: FolderLock | None) -> None:
+        self.folder = Path(folder)
+        self.lock = lock or FolderLock(folder)
+        self._lock_is_ours = lock is None
+        self._tables: dict[str, GrowingTable] = {}
+
+    def _remove(self, *names: str) -> None:
+        for name in names:
+            (self.folder / name).unlink(missing_ok=True)
 
     def _give_up(self, error: BaseException) -> None:
         """A run that could not begin says so, if it had got as far as its manifest."""
@@ -104,17 +106,14 @@ class RunWriter:
                 self._manifest["problem"] = problem_of(error)
                 self._say("interrupted" if told else "failed", sync=False)
         with contextlib.suppress(OSError):
-            (self.folder / RESERVE).unlink(missing_ok=True)
+            self._remove(RESERVE)
         self.close()
 
     @classmethod
     def go_on(cls, folder: PathLike, after: int, lock: FolderLock | None = None) -> "RunWriter":
         """A writer that goes on from the checkpoint of this round; what was written later is dropped."""
         writer = cls.__new__(cls)
-        writer.folder = Path(folder)
-        writer.lock = lock or FolderLock(folder)
-        writer._lock_is_ours = lock is None
-        writer._tables = {}
+        writer._open_folder(folder, lock)
         try:
             writer._take_up(after)
         except BaseException as error:
@@ -128,30 +127,33 @@ class RunWriter:
         self._manifest = read_manifest(self.folder)
         check_begun(self.folder)
         usable, _ = checkpoints(self.folder)
-        (kept,) = [kept for kept in usable if kept.round == after]
+        kept = next(kept for kept in usable if kept.round == after)  # or two of the same round
         self._reserve()
 
         # First the other checkpoint, which may know of rounds that the tables are about to lose.
-        for name in GENERATIONS:
-            if name != kept.path.name:
-                (self.folder / name).unlink(missing_ok=True)
-        for name in TABLES:
-            if name in kept.tables:
-                cut(self.folder / name, kept.tables[name][0])
-            else:
-                (self.folder / name).unlink(missing_ok=True)
+        self._remove(*(name for name in GENERATIONS if name != kept.path.name))
+        there = [name for name in TABLES if name in kept.tables]
+        self._remove(*(name for name in TABLES if name not in there))
+        for name in there:
+            size, _ = kept.tables[name]
+            cut(self.folder / name, size)
 
         self._sums = {CONFIG: sum_of(self.folder / CONFIG)}
         number = 1 + GENERATIONS.index(kept.path.name)
-        self._open({name: GrowingTable(self.folder / name) for name in kept.tables}, number)
+        self._begin({name: GrowingTable(self.folder / name) for name in there}, number)
         resumed = [*self._manifest.get("resumed", []), after]
         self.finish("running", resumed=resumed, problem=None, sha256=dict(self._sums))
 
-    def _open(self, tables: dict[str, GrowingTable], number: int) -> None:
+    def _begin(self, tables: dict[str, GrowingTable], number: int) -> None:
+        """With these tables and a checkpoint of this number."""
         self._tables = tables
         self._number = number
         self._config_lasts = False
-        self._mark = {name: table.extent for name, table in tables.items()}
+        self._note_whole_rounds()
+
+    def _note_whole_rounds(self) -> None:
+        """How far the tables are, for checkpoints: a signal may come between two of them."""
+        self._extents = {name: table.extent for name, table in self._tables.items()}
 
     def _reserve(self) -> None:
         """Room for the last words, before anything else takes it."""
@@ -177,7 +179,7 @@ class RunWriter:
         self.lock.check()
         self._tables[UES].add((this.k, *ue) for ue in ues)
         self._tables[ROUNDS].add([row])
-        self._mark = {name: table.extent for name, table in self._tables.items()}
+        self._note_whole_rounds()
 
     def write_devices(self, round_index: int, devices: Sequence[DeviceRecord]) -> None:
         """What was measured on the devices of a round, in a table of its own."""
@@ -189,7 +191,7 @@ class RunWriter:
             for device in devices
         ]
         self._tables[DEVICES].add((round_index, *row) for row in cells)
-        self._mark = {name: table.extent for name, table in self._tables.items()}
+        self._note_whole_rounds()
 
     def write_checkpoint(
         self, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]
@@ -200,7 +202,7 @@ class RunWriter:
         self.lock.check()
         self._sync()
         path = self.folder / GENERATIONS[self._number % len(GENERATIONS)]
-        write_checkpoint(path, arrays, facts, self._mark)
+        write_checkpoint(path, arrays, facts, self._extents)
         self._number += 1
 
     def write_weights(self, weights: Mapping[str, NDArray[Any]]) -> None:
@@ -218,15 +220,14 @@ class RunWriter:
         self.lock.check()
         if status == "finished":
             self._sync()
-            facts["sha256"] = self._sums | {
-                name: table.extent[1] for name, table in self._tables.items()
-            }
+            tables = {name: table.extent[1] for name, table in self._tables.items()}
+            facts["sha256"] = self._sums | tables
         self._manifest.update(facts)
         self._say(status)
         if status == "finished":
             remove_checkpoints(self.folder)
         if status != "running":
-            (self.folder / RESERVE).unlink(missing_ok=True)
+            self._remove(RESERVE)
 
     def _say(self, status: str, sync: bool = True) -> None:
         self._manifest["status"] = status
@@ -234,12 +235,10 @@ class RunWriter:
         try:
             write_whole(self.folder / MANIFEST, text, sync)
         except OSError as error:
-            if (
-                error.errno not in (errno.ENOSPC, errno.EDQUOT)
-                or not (self.folder / RESERVE).exists()
-            ):
+            is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            if not is_full or not (self.folder / RESERVE).exists():
                 raise
-            (self.folder / RESERVE).unlink()
+            self._remove(RESERVE)
             write_whole(self.folder / MANIFEST, text, sync)
 
     def _sync(self) -> None:

@@ -8,9 +8,8 @@ from autofl.config import Settings, flat_settings
 from autofl.records import OWN_DATA, Run
 from autofl.records.checks import sum_of
 from autofl.records.run import CONFIG, ROUNDS
-from autofl.report.results import NONE
-from autofl.report.runs import group
-from autofl.report.table import Table
+from autofl.report.runs import group, with_labels
+from autofl.report.table import NONE, Table, counted
 
 DATA_NAMES = {
     "mnist5k": "MNIST-5k",
@@ -24,7 +23,7 @@ def title_of(runs: Sequence[Run]) -> str:
     """What the runs have in common: data, who owns it, how many UEs and seeds."""
     run = runs[0]
     data = run.config.get("data", {})
-    source = run.manifest.get("data")
+    source = run.manifest.get("data", "")
     laws = {"labels": f"l = {data.get('labels')}", "iid": "i.i.d.", "dirichlet": "Dirichlet", "own": "own partition"}  # fmt: skip
     parts = [DATA_NAMES.get(source, source)]
     if source != OWN_DATA:
@@ -37,7 +36,7 @@ def title_of(runs: Sequence[Run]) -> str:
     if asked[0] is not None and all(one == asked[0] for one in asked):
         parts.append(f"{asked[0]} a round")
     seeds = len({member.manifest["seed"] for member in runs})
-    parts.append(f"{seeds} seed{'s' if seeds > 1 else ''}")
+    parts.append(counted(seeds, "seed"))
     return ", ".join(part for part in parts if part)
 
 
@@ -68,11 +67,10 @@ def settings_table(runs: Sequence[Run], all_of_them: bool = False) -> Table:
 
 def decisions_table(runs: Sequence[Run]) -> Table:
     """What was decided for each group of runs beyond the parts of single UEs, and why."""
-    rows = [
-        [label, *row]
-        for label, members in group(runs).items()
-        for row in members[0].manifest.get("decisions", [])
-    ]
+    rows = []
+    for label, members in group(runs).items():
+        decisions = members[0].manifest.get("decisions", [])
+        rows += [[label, *row] for row in decisions]
     return Table(["run", "decision", "value", "why"], rows)
 
 
@@ -88,24 +86,23 @@ def provenance(runs: Sequence[Run]) -> Table:
     headings = ["run", "seed", "version", "commit", "computed by", "ended", "rounds", "config.toml",
                 "rounds.csv", "folder"]  # fmt: skip
     rows = []
-    for label, members in group(runs).items():
-        for run in members:
-            said = run.manifest
-            by = [said[key] for key in ("engine", "device", "machine", "torch") if said.get(key)]
-            rows.append(
-                [
-                    label,
-                    str(said["seed"]),
-                    _known(said.get("version")),
-                    _known(said.get("commit")),
-                    ", ".join(map(str, by)),
-                    f"{said.get('status', '?')}, {_known(said.get('stop'))}",
-                    _known(said.get("rounds")),
-                    sum_of(run.folder / CONFIG)[:12],
-                    sum_of(run.folder / ROUNDS)[:12],
-                    run.folder.name,
-                ]
-            )
+    for label, run in with_labels(runs):
+        said = run.manifest
+        by = [said[key] for key in ("engine", "device", "machine", "torch") if said.get(key)]
+        rows.append(
+            [
+                label,
+                str(said["seed"]),
+                _known(said.get("version")),
+                _known(said.get("commit")),
+                ", ".join(map(str, by)),
+                f"{said.get('status', '?')}, {_known(said.get('stop'))}",
+                _known(said.get("rounds")),
+                sum_of(run.folder / CONFIG)[:12],
+                sum_of(run.folder / ROUNDS)[:12],
+                run.folder.name,
+            ]
+        )
     return Table(headings, rows)
 
 

@@ -5,7 +5,6 @@ Of a choice also the front between learning time and energy.
 """
 
 import copy
-import io
 from collections import Counter
 from pathlib import Path
 
@@ -16,12 +15,11 @@ from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from autofl.analysis.choose import Choice
 from autofl.errors import AutoFLError
 from autofl.experiments.cell import RoundPlan
-from autofl.files import write_whole
+from autofl.forecast.choose import Choice
 from autofl.network import Status
-from autofl.report.plots import figure_of, our_style
+from autofl.report.plots import figure_of, write_figure
 from autofl.report.table import drawn_text
 from autofl.units import Array, PathLike
 
@@ -40,6 +38,8 @@ AWAY = (Status.INFEASIBLE, Status.LEFT_OUT)
 ENDINGS = (".png", ".svg", ".pdf")
 MISSING = "#CC79A7"
 SLOWEST = "#D55E00"
+FRONT = "#0072B2"
+BEATEN = "#BBBBBB"
 FEW = 60
 """Up to this many UEs have their numbers next to them."""
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
@@ -54,11 +54,7 @@ def save_cell_map(
     if path.suffix not in ENDINGS:
         raise AutoFLError(f"--picture {path}: the name must end in {', '.join(ENDINGS)}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure = draw_cell_map(made, position, title, choice)
-    with our_style():
-        content = io.BytesIO()
-        figure.savefig(content, format=path.suffix[1:], dpi=130)
-    write_whole(path, content.getvalue(), sync=False)
+    write_figure(draw_cell_map(made, position, title, choice), path, dpi=130)
     return path
 
 
@@ -72,85 +68,22 @@ def draw_cell_map(
         position: x and y [m] of the UEs, the base station being at (0, 0); shape (2, num_ue).
         choice: whose front is drawn beside the map.
     """
-    this_round = made.round
-    cell = this_round.cell
-    plan = this_round.plan
-    cost = this_round.cost
-    snr_db = 10.0 * np.log10(np.maximum(cell.max_power * this_round.gain / cell.noise_power, 1e-30))
-    x, y = position
-    size = 62 if cell.num_ue <= FEW else 22
     with figure_of(6.6 if choice is None else 11.4, 5.8) as figure:
         if choice is None:
             axes = figure.add_subplot()
         else:
             axes, beside = figure.subplots(1, 2, width_ratios=(1.25, 1.0))
             _draw_front(beside, choice)
-        reach = _rings(axes, float(np.hypot(x, y).max()))
-        low = np.floor(snr_db.min())
-        high = max(np.ceil(snr_db.max()), np.floor(snr_db.min()) + 1.0)
-        axes.plot(
-            0.0,
-            0.0,
-            marker="*",
-            color="black",
-            markersize=15,
-            linestyle="",
-            label="base station",
-            zorder=3,
+        reach = _rings(axes, float(np.hypot(*position).max()))
+        axes.plot(0.0, 0.0, marker="*", color="black", markersize=15, linestyle="",
+                  label="base station", zorder=3)  # fmt: skip
+        points = _draw_ues(axes, made, position)
+        _draw_slowest(axes, made, position)
+        figure.colorbar(
+            points, ax=axes, label="SNR at full power, in the UE's own band [dB]", shrink=0.85
         )
-        points = None
-        for status, (marker, words) in MARKS.items():
-            there = plan.status == status
-            if there.any():
-                points = axes.scatter(
-                    x[there],
-                    y[there],
-                    c=snr_db[there],
-                    s=1.5 * size if status in AWAY else size,
-                    marker=marker,
-                    cmap="viridis",
-                    vmin=low,
-                    vmax=high,
-                    edgecolors=MISSING if status in AWAY else "black",
-                    linewidths=1.1 if status in AWAY else 0.6,
-                    label=f"{words} ({_count(made, status)})",
-                    zorder=4,
-                )
-        if plan.feasible.any():
-            time = np.where(plan.feasible, cost.upload_time + cost.compute_time, -np.inf)
-            slowest = int(time.argmax())
-            axes.scatter(
-                x[slowest],
-                y[slowest],
-                s=230,
-                facecolors="none",
-                edgecolors=SLOWEST,
-                linewidths=1.6,
-                label=f"slowest: UE {this_round.ue[slowest]}, {time[slowest]:.3g} s",
-                zorder=5,
-            )
-        if cell.num_ue <= FEW:
-            for ue, place in zip(this_round.ue, position.T, strict=True):
-                axes.annotate(
-                    str(ue),
-                    place,
-                    (8, 5),
-                    textcoords="offset points",
-                    fontsize=7,
-                    color="#333333",
-                    zorder=6,
-                )
-        if points is not None:
-            figure.colorbar(
-                points, ax=axes, label="SNR at full power, in the UE's own band [dB]", shrink=0.85
-            )
-        axes.set(
-            xlim=(-reach, reach),
-            ylim=(-reach, reach),
-            aspect="equal",
-            xlabel="x [m]",
-            ylabel="y [m]",
-        )
+        axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
+        axes.set(xlabel="x [m]", ylabel="y [m]")
         axes.set_title(drawn_text(title), fontsize=9)
         axes.grid(visible=False)
         handles, labels = _lightened(axes)
@@ -158,30 +91,78 @@ def draw_cell_map(
     return figure
 
 
+def _draw_ues(axes: Axes, made: RoundPlan, position: Array) -> PathCollection:
+    """The UEs, a marker for each status; the last of these groups, for the scale of colours."""
+    cell = made.round.cell
+    snr = cell.max_power * made.round.gain / cell.noise_power
+    snr_db = 10.0 * np.log10(np.maximum(snr, 1e-30))
+    low = np.floor(snr_db.min())
+    high = max(np.ceil(snr_db.max()), low + 1.0)
+    size = 62 if cell.num_ue <= FEW else 22
+    for status, (marker, words) in MARKS.items():
+        there = made.round.plan.status == status
+        if not there.any():
+            continue
+        away = status in AWAY
+        points = axes.scatter(
+            position[0, there],
+            position[1, there],
+            c=snr_db[there],
+            s=1.5 * size if away else size,
+            marker=marker,
+            cmap="viridis",
+            vmin=low,
+            vmax=high,
+            edgecolors=MISSING if away else "black",
+            linewidths=1.1 if away else 0.6,
+            label=f"{words} ({_count(made, status)})",
+            zorder=4,
+        )
+    if cell.num_ue <= FEW:
+        for ue, xy in zip(made.round.ue, position.T, strict=True):
+            axes.annotate(str(ue), xy, (8, 5), textcoords="offset points", fontsize=7,
+                          color="#333333", zorder=6)  # fmt: skip
+    return points
+
+
+def _draw_slowest(axes: Axes, made: RoundPlan, position: Array) -> None:
+    """A ring around the UE that ends the round."""
+    feasible = made.round.plan.feasible
+    if not feasible.any():
+        return
+    cost = made.round.cost
+    time = np.where(feasible, cost.upload_time + cost.compute_time, -np.inf)
+    slowest = int(time.argmax())
+    axes.scatter(
+        position[0, slowest],
+        position[1, slowest],
+        s=230,
+        facecolors="none",
+        edgecolors=SLOWEST,
+        linewidths=1.6,
+        label=f"slowest: UE {made.round.ue[slowest]}, {time[slowest]:.3g} s",
+        zorder=5,
+    )
+
+
 def _draw_front(axes: Axes, choice: Choice) -> None:
     """Learning time against energy, a point for each candidate; a line through those that none
     beats in both.
     """
-    front = choice.front
-    axes.plot(
-        [one.time for one in front], [1e3 * one.energy for one in front], color="#0072B2", zorder=2
-    )
+    times = [one.time for one in choice.front]
+    axes.plot(times, [1e3 * one.energy for one in choice.front], color=FRONT, zorder=2)
     for one in choice.candidates:
-        chosen = one is choice.best
-        beaten = one not in front
-        axes.scatter(
-            one.time,
-            1e3 * one.energy,
-            s=110 if chosen else 45,
-            marker="*" if chosen else "o",
-            color=SLOWEST if chosen else "#BBBBBB" if beaten else "#0072B2",
-            zorder=4 if chosen else 3,
-        )
-        fewer = f"{one.num_selected} UEs, " if one.num_selected < choice.best.num_selected else ""
-        words = f"{fewer}thrift {one.thrift:g}" + (", chosen" if chosen else "")
-        axes.annotate(
-            words, (one.time, 1e3 * one.energy), (8, 4), textcoords="offset points", fontsize=8
-        )
+        words = f"thrift {one.thrift:g}"
+        if one.num_selected < choice.best.num_selected:
+            words = f"{one.num_selected} UEs, {words}"
+        where = (one.time, 1e3 * one.energy)
+        if one is choice.best:
+            words += ", chosen"
+            axes.scatter(*where, s=110, marker="*", color=SLOWEST, zorder=4)
+        else:
+            colour = FRONT if one in choice.front else BEATEN
+            axes.scatter(*where, s=45, marker="o", color=colour, zorder=3)
+        axes.annotate(words, where, (8, 4), textcoords="offset points", fontsize=8)
     axes.set(xlabel="learning time [s], median", ylabel="energy per UE in all [mJ], median")
     axes.margins(x=0.3, y=0.15)
     axes.xaxis.set_major_locator(MaxNLocator(5))

@@ -40,14 +40,15 @@ class Section:
     notes: Sequence[str] = ()
     pictures: Sequence[Path] = ()
 
+    @property
+    def is_empty(self) -> bool:
+        has_rows = self.table is not None and bool(self.table.rows)
+        return not (self.words or self.pictures or has_rows)
+
 
 @dataclass(frozen=True)
 class Report:
     """What `make_report` found and where it put it; a notebook shows the table and the notes.
-
-        report = fl.make_report("runs/demo", "runs/demo", target=0.85)
-        report.table.rows[0]  # the first algorithm: means over seeds with intervals
-        report.path.read_text()  # the page, with pictures and settings
 
     Fields:
         target: accuracy for time to accuracy.
@@ -96,9 +97,7 @@ class Report:
                 provenance(self.runs),
             ),
         ]
-        return [
-            one for one in sections if one.words or one.pictures or (one.table and one.table.rows)
-        ]
+        return [section for section in sections if not section.is_empty]
 
     def json(self) -> dict[str, Any]:
         """The numbers for machines, SI units, with each seed's value."""
@@ -135,10 +134,6 @@ def make_report(
     runs: Run | PathLike | Sequence[Run | PathLike], out: PathLike, target: float = 0.85
 ) -> Report:
     """Draw runs and write report.md, from their folders alone.
-
-        report = fl.make_report("runs/demo", "runs/demo", target=0.85)
-        print(report.table)
-        report.pictures  # the files that were drawn
 
     Args:
         runs: runs that were read, run folders, or folders of them.

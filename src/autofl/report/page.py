@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from autofl.files import write_whole
 from autofl.report.about import settings_table
+from autofl.report.table import counted
 from autofl.version import __version__, commit_of_source
 
 if TYPE_CHECKING:
@@ -36,8 +37,7 @@ def html_page(report: "Report") -> str:
 
     all_settings = settings_table(report.runs, all_of_them=True)
     sections = [*report.sections(), Section("All settings", table=all_settings)]
-    made = f"{len(report.runs)} run{'s' if len(report.runs) > 1 else ''}"
-    made += f"; written by autofl {__version__}"
+    made = f"{counted(len(report.runs), 'run')}; written by autofl {__version__}"
     if commit := commit_of_source():
         made += f", commit {commit[:12]}"
     template = Template(files("autofl.report").joinpath("page.html").read_text(encoding="utf-8"))

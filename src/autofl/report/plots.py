@@ -4,8 +4,9 @@ tell apart.
 
 import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from textwrap import fill
 from typing import Any, Protocol
@@ -88,21 +89,25 @@ def figure_of(width: float, height: float) -> Iterator[Figure]:
         yield Picture(figsize=(width, height), layout="constrained")
 
 
+UNDATED: dict[str, Any] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+"""What keeps the time out of a file, so that the same figure gives the same bytes."""
+
+
 def save(figure: Figure, stem: PathLike, endings: Sequence[str] = (".png", ".svg")) -> list[Path]:
     """Write a figure as PNG and SVG, or PDF; `stem` is the file without its ending."""
     paths = [Path(stem).with_suffix(ending) for ending in endings]
-    undated = {
-        ".svg": {"Date": None},
-        ".pdf": {"CreationDate": None},
-    }  # the same figure gives the same bytes
-    with our_style():
-        for path in paths:
-            content = io.BytesIO()
-            figure.savefig(
-                content, format=path.suffix[1:], dpi=150, metadata=undated.get(path.suffix)
-            )
-            write_whole(path, content.getvalue(), sync=False)
+    for path in paths:
+        write_figure(figure, path, dpi=150)
     return paths
+
+
+def write_figure(figure: Figure, path: Path, dpi: int) -> None:
+    """The figure in the form that the file's ending says."""
+    content = io.BytesIO()
+    ending = path.suffix
+    with our_style():
+        figure.savefig(content, format=ending[1:], dpi=dpi, metadata=UNDATED.get(ending))
+    write_whole(path, content.getvalue(), sync=False)
 
 
 def plot_runs(
@@ -162,17 +167,16 @@ def plot(runs: Run | PathLike | Sequence[Run | PathLike], x: str, y: str) -> Fig
             raise AutoFLError(
                 f"{name!r}: no such column; rounds.csv has {', '.join(runs[0].rounds)}"
             )
+    x_name, x_factor = _axis(x)
+    y_name, y_factor = _axis(y)
     with figure_of(6.0, 3.8) as figure:
         axes = figure.subplots()
-        for place, (label, members) in enumerate(groups.items()):
-            along, values = _pair(members, x, y)
-            band(axes, _axis(x)[1] * along, _axis(y)[1] * values, place, label)
+        _draw_groups(axes, groups, partial(_pair, x=x, y=y), x_factor, y_factor)
         if not axes.lines:
             raise AutoFLError(
                 f"{y!r} over {x!r}: these runs have no round in which both were measured"
             )
-        axes.set_xlabel(_axis(x)[0])
-        axes.set_ylabel(_axis(y)[0])
+        axes.set(xlabel=x_name, ylabel=y_name)
         axes.set_title(drawn_text(title_of(runs)), fontsize=10)
         legend(axes)
         return figure
@@ -182,20 +186,39 @@ def _axis(column: str) -> tuple[str, float]:
     return AXES.get(column, (column.replace("_", " "), 1.0))
 
 
+def _draw_groups(
+    axes: Any,
+    groups: Mapping[str, Sequence[Run]],
+    curve_of: Callable[[Sequence[Run]], tuple[Array, Array]],
+    x_factor: float,
+    y_factor: float,
+) -> None:
+    """A curve with its band for each group of runs, in the units shown."""
+    for index, (label, members) in enumerate(groups.items()):
+        x, values = curve_of(members)
+        band(axes, x_factor * x, y_factor * values, index, label)
+
+
 def _pair(members: Sequence[Run], x: str, y: str) -> tuple[Array, Array]:
     """A common axis and the column y of each run on it, shape (num_runs, len(axis))."""
-    tables = [{name: _so_far(run, name) for name in {"round", x, y}} for run in members]
-    there = [~np.isnan(table[x]) & ~np.isnan(table[y]) for table in tables]
-    measured = [
-        {name: column[kept] for name, column in table.items()}
-        for table, kept in zip(tables, there, strict=True)
-        if kept.any()
-    ]
+    rounds: list[Array] = []
+    xs: list[Array] = []
+    ys: list[Array] = []
+    for run in members:
+        along = _so_far(run, x)
+        values = _so_far(run, y)
+        there = ~np.isnan(along) & ~np.isnan(values)
+        if there.any():
+            rounds.append(_so_far(run, "round")[there])
+            xs.append(along[there])
+            ys.append(values[there])
     if x in GROWING:
-        return _side_by_side([(table[x], table[y]) for table in measured])
-    rounds, xs = _side_by_side([(table["round"], table[x]) for table in measured])
-    _, ys = _side_by_side([(table["round"], table[y]) for table in measured])
-    return (xs.mean(axis=0) if len(rounds) else rounds), ys
+        return _side_by_side(xs, ys)
+
+    # A column that may fall is no axis of its own: both are means over seeds, round by round.
+    _, over_seeds = _side_by_side(rounds, xs)
+    _, values = _side_by_side(rounds, ys)
+    return (over_seeds.mean(axis=0) if rounds else np.empty(0)), values
 
 
 def _so_far(run: Run, column: str) -> Array:
@@ -204,14 +227,21 @@ def _so_far(run: Run, column: str) -> Array:
     return np.cumsum(values) if column == "energy" else values
 
 
-def _side_by_side(series: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
-    """Curves (x, values) on one axis, which goes as far as all of them do."""
-    if not series:
+def _side_by_side(xs: Sequence[Array], values: Sequence[Array]) -> tuple[Array, Array]:
+    """Curves on one axis, all the places of them, which goes as far as all of them do."""
+    if not xs:
         return np.empty(0), np.empty((0, 0))
-    begin = max(float(x[0]) for x, _ in series)
-    end = min(float(x[-1]) for x, _ in series)
-    grid = np.unique(np.concatenate([x[(x >= begin) & (x <= end)] for x, _ in series]))
-    return grid, np.stack([np.interp(grid, x, values) for x, values in series])
+    begin = max(float(x[0]) for x in xs)
+    end = min(float(x[-1]) for x in xs)
+    grid = np.unique(np.concatenate([x[(x >= begin) & (x <= end)] for x in xs]))
+    return grid, _on(grid, xs, values)
+
+
+def _on(grid: Array, xs: Sequence[Array], values: Sequence[Array]) -> Array:
+    """Each curve at the places of the grid, on straight lines between its own; shape (num_runs,
+    len(grid)).
+    """
+    return np.stack([np.interp(grid, *curve) for curve in zip(xs, values, strict=True)])
 
 
 class Evaluated(Protocol):
@@ -221,14 +251,19 @@ class Evaluated(Protocol):
         """Round, simulated time and this column at the evaluated rounds."""
 
 
+def _evaluated(members: Sequence[Evaluated], column: str) -> list[tuple[Array, Array, Array]]:
+    """Round, simulated time and this column of those that were evaluated."""
+    curves = [run.evaluated(column) for run in members]
+    return [curve for curve in curves if len(curve[0])]
+
+
 def curves(members: Sequence[Evaluated], column: str, axis: str) -> tuple[Array, Array]:
     """A common axis and the column of each run on it, shape (num_runs, len(axis)); axis is round or
     sim_time.
     """
-    series = [curve for curve in (run.evaluated(column) for run in members) if len(curve[0])]
-    return _side_by_side(
-        [(rounds if axis == "round" else time, values) for rounds, time, values in series]
-    )
+    there = _evaluated(members, column)
+    xs = [rounds if axis == "round" else time for rounds, time, _ in there]
+    return _side_by_side(xs, [values for _, _, values in there])
 
 
 def labelled(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -244,25 +279,31 @@ def band(
     """
     if not len(x):
         return
-    again = place // len(COLOURS)  # a colour that comes again comes with another dash and marker
+    # A colour that comes again comes with another dash and marker.
+    again = place // len(COLOURS)
     colour = COLOURS[place % len(COLOURS)]
-    dash = DASHES[(place + again) % len(DASHES)]
     mean = values.mean(axis=0)
     step = max(1, len(x) // 8)
-    marks = {
-        "marker": MARKERS[(place + 2 * again) % len(MARKERS)],
-        "markevery": (place % step, step),
-        "markersize": 4,
-    }
-    axes.plot(x, mean, color=colour, linestyle=dash, label=label, **marks)
-    if len(values) > 1:
+    axes.plot(
+        x,
+        mean,
+        color=colour,
+        linestyle=DASHES[(place + again) % len(DASHES)],
+        label=label,
+        marker=MARKERS[(place + 2 * again) % len(MARKERS)],
+        markevery=(place % step, step),
+        markersize=4,
+    )
+    if len(values) == 1:
+        return
+    if interval and len(values) >= ENOUGH_SEEDS:
+        half = np.array([mean_interval(column)[1] for column in values.T])
+        low = mean - half
+        high = mean + half
+    else:
         low = values.min(axis=0)
         high = values.max(axis=0)
-        if interval and len(values) >= ENOUGH_SEEDS:
-            half = np.array([mean_interval(column)[1] for column in values.T])
-            low = mean - half
-            high = mean + half
-        axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+    axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
 def crowded(labels: Sequence[str]) -> bool:
@@ -278,41 +319,42 @@ def legend(axes: Any) -> None:
     if not crowded(labels):
         axes.legend()
         return
+    # Numbers lead from the axis of another panel to these lines; a setting stays in one line.
+    texts = []
+    for number, label in enumerate(labels, start=1):
+        unbroken = label.replace(" = ", "\u00a0=\u00a0")
+        texts.append(fill(f"{number}: {unbroken}", LABEL_WIDTH, break_on_hyphens=False))
+
+    # As many columns as fit, by the inches of a handle and of a letter.
     figure = axes.figure
     width, height = figure.get_size_inches()
-    unbroken = [
-        label.replace(" = ", "\u00a0=\u00a0") for label in labels
-    ]  # a setting stays in one line
-    texts = [
-        fill(f"{place}: {label}", LABEL_WIDTH, break_on_hyphens=False)
-        for place, label in enumerate(unbroken, start=1)
-    ]
     longest = max(len(line) for text in texts for line in text.splitlines())
-    columns = max(
-        1, min(len(texts), int(width / (0.55 + 0.06 * longest)))
-    )  # inches of a handle and of a letter
-    rows = math.ceil(len(texts) / columns)
-    lines = sum(max(text.count("\n") + 1 for text in texts[row::rows]) for row in range(rows))
-    figure.set_size_inches(width, height + 0.15 * lines + 0.1)
+    columns = max(1, min(len(texts), int(width / (0.55 + 0.06 * longest))))
+
+    # The figure grows by the height of the legend, so that the panels keep theirs.
+    num_rows = math.ceil(len(texts) / columns)
+    num_lines = 0
+    for row in range(num_rows):
+        num_lines += max(text.count("\n") + 1 for text in texts[row::num_rows])
+    figure.set_size_inches(width, height + 0.15 * num_lines + 0.1)
     figure.legend(handles, texts, loc="outside lower center", ncols=columns, fontsize=8)
 
 
 def draw_learning_time(runs: Sequence[Run], target: float) -> Figure:
     """Simulated time to pass each accuracy, adapted model on the left, global model on the right."""
+    groups = labelled(runs)
     with figure_of(8.0, 3.6) as figure:
         panels = figure.subplots(1, 2, sharey=True)
         for axes, metric in zip(panels, ("adapted", "global"), strict=True):
-            for place, (label, members) in enumerate(labelled(runs).items()):
-                accuracy, time = time_to_each(members, f"{metric}_accuracy")
-                band(axes, 100.0 * accuracy, time, place, label)
+            curve_of = partial(time_to_each, column=f"{metric}_accuracy")
+            _draw_groups(axes, groups, curve_of, 100.0, 1.0)
             axes.axvline(100.0 * target, color="grey", linewidth=0.8, linestyle=":")
             axes.set_xlabel(f"test accuracy, {metric} model [%]")
             spread_out(axes)
         panels[0].set_ylabel("learning time [simulated s]")
         legend(panels[0])
-        figure.suptitle(
-            f"Learning time against accuracy: {drawn_text(title_of(runs))}", fontsize=10
-        )
+        title = f"Learning time against accuracy: {drawn_text(title_of(runs))}"
+        figure.suptitle(title, fontsize=10)
         return figure
 
 
@@ -329,33 +371,25 @@ def time_to_each(members: Sequence[Evaluated], column: str) -> tuple[Array, Arra
     """Time to pass each accuracy from 30 % on, as far as every seed got; shape (num_runs,
     num_levels).
     """
-    series = [
-        (time, np.maximum.accumulate(smoothed(values)))
-        for _, time, values in (run.evaluated(column) for run in members)
-    ]
-    series = [(time, best) for time, best in series if len(best)]
-    if not series:
+    there = _evaluated(members, column)
+    if not there:
         return np.empty(0), np.empty((0, 0))
-    levels = np.arange(0.30, min(float(best[-1]) for _, best in series), 0.005)
-    times = [
-        np.interp(levels, best, time) for time, best in series
-    ]  # between evaluations, a straight line
-    return levels, np.stack(times)
+    best = [np.maximum.accumulate(smoothed(values)) for _, _, values in there]
+    levels = np.arange(0.30, min(float(reached[-1]) for reached in best), 0.005)
+    return levels, _on(levels, best, [time for _, time, _ in there])
 
 
 def draw_rounds(runs: Sequence[Run]) -> Figure:
     """Accuracies and training loss against rounds."""
+    groups = labelled(runs)
     columns = ("adapted_accuracy", "global_accuracy", "train_loss")
     with figure_of(11.0, 3.4) as figure:
-        for axes, column in zip(figure.subplots(1, 3), columns, strict=True):
+        panels = figure.subplots(1, 3)
+        for axes, column in zip(panels, columns, strict=True):
             name, factor = _axis(column)
-            for place, (label, members) in enumerate(labelled(runs).items()):
-                x, values = curves(members, column, "round")
-                band(axes, x, factor * values, place, label)
-            axes.set_xlabel("round")
-            axes.set_ylabel(name)
-            if column == "train_loss":
-                legend(axes)
+            _draw_groups(axes, groups, partial(curves, column=column, axis="round"), 1.0, factor)
+            axes.set(xlabel="round", ylabel=name)
+        legend(panels[-1])
         figure.suptitle(f"Convergence: {drawn_text(title_of(runs))}", fontsize=10)
         return figure
 
@@ -365,72 +399,68 @@ def draw_energy(runs: Sequence[Run]) -> Figure:
     groups = labelled(runs)
     with figure_of(8.0, 3.6) as figure:
         left, right = figure.subplots(1, 2)
-        spent = [_sent(members) for members in groups.values()]
-        boxes = left.boxplot(
-            spent, whis=(5, 95), showfliers=False, patch_artist=True, medianprops={"color": "black"}
-        )
-        for place, box in enumerate(boxes["boxes"]):
-            box.set(facecolor=COLOURS[place % len(COLOURS)], alpha=0.6)
-        names = (
-            [str(place) for place in range(1, len(groups) + 1)]
-            if crowded([*groups])
-            else map(_wrapped, groups)
-        )
-        left.set_xticks(range(1, len(groups) + 1), names, fontsize=8)
-        left.set_ylabel("energy of a UE in a round [mJ]")
-        left.set_ylim(bottom=0)
-        limit = _limit(next(iter(groups.values()))[0])
-        if limit is not None:
-            left.axhline(1e3 * limit, color="grey", linewidth=0.8, linestyle=":")
-            left.annotate(
-                "E_max",
-                (0.99, 1e3 * limit),
-                xycoords=("axes fraction", "data"),
-                # far above what was spent it would squeeze the panel to nothing
-                annotation_clip=True,
-                ha="right",
-                va="bottom",
-                fontsize=8,
-            )
-        for place, (label, members) in enumerate(groups.items()):
-            x, values = _accuracy_for_energy(members)
-            band(right, 1e3 * x, 100.0 * values, place, label)
+        _draw_spent(left, groups)
+        _draw_groups(right, groups, _accuracy_for_energy, 1e3, 100.0)
         right.set_xlabel("energy spent so far, mean over UEs [mJ]")
         right.set_ylabel("test accuracy, adapted model [%]")
         legend(right)
-        figure.suptitle(
-            f"Energy (boxes: quartiles, whiskers: 5 to 95 %): {drawn_text(title_of(runs))}",
-            fontsize=10,
-        )
+        title = f"Energy (boxes: quartiles, whiskers: 5 to 95 %): {drawn_text(title_of(runs))}"
+        figure.suptitle(title, fontsize=10)
         return figure
 
 
-def _wrapped(label: str) -> str:
-    return label.replace(", ", "\n")
+def _draw_spent(axes: Any, groups: Mapping[str, Sequence[Run]]) -> None:
+    """A box for each group of runs: the energy of each UE in each round in which it sent, and
+    E_max.
+    """
+    spent = []
+    for members in groups.values():
+        energy = np.concatenate([run.ues["energy"].astype(np.float64) for run in members])
+        spent.append(1e3 * energy[energy > 0.0])
+    boxes = axes.boxplot(
+        spent, whis=(5, 95), showfliers=False, patch_artist=True, medianprops={"color": "black"}
+    )
+    for index, box in enumerate(boxes["boxes"]):
+        box.set(facecolor=COLOURS[index % len(COLOURS)], alpha=0.6)
 
+    # Labels without room stand in the legend, with the number that is here.
+    ticks = range(1, len(groups) + 1)
+    if crowded([*groups]):
+        names = [str(tick) for tick in ticks]
+    else:
+        names = [label.replace(", ", "\n") for label in groups]
+    axes.set_xticks(ticks, names, fontsize=8)
+    axes.set_ylabel("energy of a UE in a round [mJ]")
+    axes.set_ylim(bottom=0)
 
-def _sent(members: Sequence[Run]) -> Array:
-    """Energy [mJ] of each UE in each round in which it took part."""
-    energy = np.concatenate([run.ues["energy"].astype(np.float64) for run in members])
-    return 1e3 * energy[energy > 0.0]
-
-
-def _limit(run: Run) -> float | None:
-    limit = run.config.get("cell", {}).get("max_energy")
-    return float(limit) if isinstance(limit, int | float) else None
+    first = next(iter(groups.values()))[0]
+    limit = first.config.get("cell", {}).get("max_energy")
+    if isinstance(limit, int | float):
+        axes.axhline(1e3 * limit, color="grey", linewidth=0.8, linestyle=":")
+        axes.annotate(
+            "E_max",
+            (0.99, 1e3 * limit),
+            xycoords=("axes fraction", "data"),
+            # far above what was spent it would squeeze the panel to nothing
+            annotation_clip=True,
+            ha="right",
+            va="bottom",
+            fontsize=8,
+        )
 
 
 def _accuracy_for_energy(members: Sequence[Run]) -> tuple[Array, Array]:
     """Adapted accuracy of each run on a common grid of the energy [J] a UE has spent on average."""
-    series = []
+    spent: list[Array] = []
+    accuracies: list[Array] = []
     for run in members:
         rounds, _, accuracy = run.evaluated("adapted_accuracy")
-        spent = np.cumsum(run.rounds["energy"].astype(np.float64)) / float(
-            run.manifest.get("num_ue") or math.nan
-        )
         if len(rounds):
-            series.append((spent[rounds.astype(np.int64)], accuracy))
-    if not series:
+            num_ue = float(run.manifest.get("num_ue") or math.nan)
+            so_far = np.cumsum(run.rounds["energy"].astype(np.float64)) / num_ue
+            spent.append(so_far[rounds.astype(np.int64)])
+            accuracies.append(accuracy)
+    if not spent:
         return np.empty(0), np.empty((0, 0))
-    grid = np.linspace(0.0, min(float(spent[-1]) for spent, _ in series), 200)
-    return grid, np.stack([np.interp(grid, spent, accuracy) for spent, accuracy in series])
+    grid = np.linspace(0.0, min(float(energy[-1]) for energy in spent), 200)
+    return grid, _on(grid, spent, accuracies)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.status import Status
 
-    from autofl.experiments.job import Progress as Told
+    from autofl.jobs.job import Progress as Told
 
 
 QUIET, USUAL, VERBOSE = range(3)
@@ -124,30 +124,38 @@ class ProgressBar(Shown):
         self._done[progress.label] = progress.round
         done = sum(self._done.values())
         self._bar.update(self._task, completed=done, total=self._total, description=progress.label)
-        known = not math.isnan(progress.adapted_accuracy)
-        adapted = f", adapted {100 * progress.adapted_accuracy:.1f} %" if known else ""
-        so_far = f"{progress.label}: round {progress.round} of {progress.num_rounds}, {progress.sim_time:.3f} simulated s"
+        adapted = ""
+        if not math.isnan(progress.adapted_accuracy):
+            adapted = f", adapted {100 * progress.adapted_accuracy:.1f} %"
+        so_far = (
+            f"{progress.label}: round {progress.round} of {progress.num_rounds},"
+            f" {progress.sim_time:.3f} simulated s{adapted}"
+        )
         if _loudness == VERBOSE or (self._each_round and not sys.stderr.isatty()):
-            self._line(so_far + adapted)
+            self._line(so_far)
         else:
-            log.debug(so_far + adapted)
-        if progress.finished and self._each_run:
-            self._line(
-                f"{progress.label}: {progress.round} rounds, {progress.sim_time:.1f} simulated s{adapted},"
-                f" {progress.host_time:.1f} s here"
-            )
-        elif (
-            not self._each_run
-            and not sys.stderr.isatty()
-            and 20 * done // max(self._total, 1) > self._said
-        ):
-            self._said = 20 * done // self._total
-            left = (time.monotonic() - self._begin) * (self._total - done) / max(done, 1) / 60.0
-            most = (
-                "at most " if self._total < self._planned else ""
-            )  # those that still run may stop early too
-            words = f"{most}about {left:.0f} min left" if left >= 1.0 else "less than a minute left"
-            say(f"{5 * self._said} % of the rounds done, {words}")
+            log.debug(so_far)
+        if self._each_run:
+            if progress.finished:
+                self._line(
+                    f"{progress.label}: {progress.round} rounds, {progress.sim_time:.1f} simulated s{adapted},"
+                    f" {progress.host_time:.1f} s here"
+                )
+        elif not sys.stderr.isatty():
+            self._say_share(done)
+
+    def _say_share(self, done: int) -> None:
+        """A line for each twentieth of the rounds; runs that are not finished may still stop early."""
+        twentieths = 20 * done // max(self._total, 1)
+        if twentieths <= self._said:
+            return
+        self._said = twentieths
+        left = (time.monotonic() - self._begin) * (self._total - done) / max(done, 1) / 60.0
+        words = "less than a minute left"
+        if left >= 1.0:
+            most = "at most " if self._total < self._planned else ""
+            words = f"{most}about {left:.0f} min left"
+        say(f"{5 * twentieths} % of the rounds done, {words}")
 
     def _line(self, line: str) -> None:
         """Above the bar where there is one."""

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from autofl.quality import mean_interval
+from autofl.report.table import NONE
 from autofl.results import Results
 from autofl.units import Array
-
-NONE = "–"
-"""A number that is not there."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +40,10 @@ def cell_text(values: Array, column: Column) -> str:
     digits = column.digits
     if digits == 1 and abs(mean) < 1.0:
         digits = 3
-    text = f"{mean:.4g}" if digits is None else f"{mean:.{digits}f}"
+    form, form_of_half = (".4g", ".2g") if digits is None else (f".{digits}f", f".{digits}f")
+    text = format(mean, form)
     if not math.isnan(half):
-        text += f" ± {half:.2g}" if digits is None else f" ± {half:.{digits}f}"
+        text += f" ± {half:{form_of_half}}"
     if len(there) < len(values):
         text += f" ({len(there)} of {len(values)})"
     return text

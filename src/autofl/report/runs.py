@@ -4,6 +4,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from autofl.config import flat_settings
@@ -24,16 +25,21 @@ MOSTLY = 0.5
 
 
 def read_runs(runs: Run | PathLike | Iterable[Run | PathLike]) -> list[Run]:
-    """Runs given in any form: already read, run folders, or folders of them; a single one will do."""
+    """Runs given in any form: already read, run folders, or folders of them; a single one will do.
+
+    A folder that is named twice is one run.
+    """
     if isinstance(runs, Run | str | os.PathLike):
         runs = [runs]
-    read: list[Run] = []
+    read: dict[Path, Run] = {}
     for given in runs:
         if isinstance(given, Run):
-            read.append(given)
+            read[given.folder] = given
         else:
-            read += [read_run(folder) for folder in find_runs(given)]
-    return read
+            for folder in find_runs(given):
+                if folder not in read:
+                    read[folder] = read_run(folder)
+    return list(read.values())
 
 
 def group(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -50,6 +56,11 @@ def group(runs: Sequence[Run]) -> dict[str, list[Run]]:
                 f"{label}: the same run with the same seed is given twice; name each run once"
             )
     return groups
+
+
+def with_labels(runs: Sequence[Run]) -> list[tuple[str, Run]]:
+    """Each run with what it is called, group by group."""
+    return [(label, run) for label, members in group(runs).items() for run in members]
 
 
 def newest_of_equal(runs: Sequence[Run]) -> tuple[list[Run], str | None]:
@@ -286,12 +297,8 @@ def unheard_words(runs: Sequence[Run]) -> str | None:
 
 def _named(runs: Sequence[Run], concerns: Callable[[Run], bool]) -> dict[str, Run]:
     """The runs that a warning concerns, by label and seed."""
-    return {
-        f"{label} seed {run.manifest['seed']}": run
-        for label, members in group(runs).items()
-        for run in members
-        if concerns(run)
-    }
+    named = {f"{label} seed {run.manifest['seed']}": run for label, run in with_labels(runs)}
+    return {name: run for name, run in named.items() if concerns(run)}
 
 
 def _share(named: Mapping[str, Run], runs: Sequence[Run]) -> str:

@@ -8,9 +8,9 @@ import numpy as np
 
 from autofl.quality import convergence_round, mean_interval, time_to_accuracy
 from autofl.records import Run
-from autofl.report.results import NONE, Column, cells
-from autofl.report.runs import group, guarded_share
-from autofl.report.table import Table
+from autofl.report.results import Column, cells
+from autofl.report.runs import guarded_share, with_labels
+from autofl.report.table import NONE, Table
 from autofl.results import Results, plain
 from autofl.units import Array
 
@@ -27,7 +27,7 @@ SHORT = 24
 
 def summarise(runs: Sequence[Run], target: float) -> Results:
     """What each run gave, in the order in which the algorithms come."""
-    members = [(label, run) for label, of_arm in group(runs).items() for run in of_arm]
+    members = with_labels(runs)
     return Results.of(
         arms=[{"algorithm": label} for label, _ in members],
         seeds=[int(run.manifest["seed"]) for _, run in members],
@@ -42,28 +42,33 @@ def measure(run: Run, target: float) -> dict[str, float]:
     quantities: dict[str, float] = {}
     for metric in METRICS:
         rounds, sim_time, accuracy = run.evaluated(f"{metric}_accuracy")
-        was_evaluated = len(accuracy) > 0
         quantities[f"time_{metric}"] = time_to_accuracy(sim_time, accuracy, target)
-        quantities[f"final_{metric}"] = float(accuracy[-1]) if was_evaluated else math.nan
-        quantities[f"rounds_{metric}"] = (
-            convergence_round(rounds, accuracy) if was_evaluated else math.nan
-        )
+        quantities[f"final_{metric}"] = _last(accuracy)
+        quantities[f"rounds_{metric}"] = math.nan
+        if len(accuracy):
+            quantities[f"rounds_{metric}"] = convergence_round(rounds, accuracy)
 
     # A UE that sends spends energy, decoded or not.
     energy = run.rounds["energy"].astype(np.float64)
     sim_time = run.rounds["sim_time"].astype(np.float64)
-    senders = int((run.ues["energy"].astype(np.float64) > 0.0).sum())
-    quantities["energy"] = float(energy.sum()) / senders if senders else math.nan
+    senders = float((run.ues["energy"].astype(np.float64) > 0.0).sum())
+    quantities["energy"] = float(energy.sum()) / (senders or math.nan)
 
     # Up to the target energy is a mean over all UEs, since who sends changes from round to round.
     reached = quantities["time_adapted"]
     num_ue = float(run.manifest.get("num_ue") or math.nan)
-    until = float(energy[sim_time <= reached].sum()) / num_ue
-    quantities["energy_to_target"] = math.nan if math.isnan(reached) else until
+    quantities["energy_to_target"] = math.nan
+    if not math.isnan(reached):
+        until = float(energy[sim_time <= reached].sum())
+        quantities["energy_to_target"] = until / num_ue
 
-    quantities["sim_time"] = float(sim_time[-1]) if len(sim_time) else math.nan
+    quantities["sim_time"] = _last(sim_time)
     quantities["guarded"] = guarded_share(run)
     return quantities | average_round(run)
+
+
+def _last(values: Array) -> float:
+    return float(values[-1]) if len(values) else math.nan
 
 
 def average_round(run: Run) -> dict[str, float]:

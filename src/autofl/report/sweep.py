@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autofl.experiments.sweep import short, value_text
 from autofl.files import write_whole
+from autofl.jobs.sweep import short, value_text
 from autofl.report.results import Column, cells
-from autofl.report.table import Table, drawn_text
+from autofl.report.table import Table, counted, drawn_text
 from autofl.results import Results
 from autofl.version import __version__, commit_of_source
 
@@ -82,11 +82,11 @@ def sweep_json(results: Results) -> dict[str, Any]:
     }
 
 
-def write_sweep(results: Results, algorithm: str, base: str, folder: Path) -> list[Path]:
+def write_sweep(results: Results, arm: str, base: str, folder: Path) -> list[Path]:
     """sweep.csv, sweep.json, sweep.png and sweep.svg.
 
     Args:
-        algorithm: of all rows, unless it is varied.
+        arm: of all rows, unless it is varied.
         base: the TOML that every row varies.
     """
     from autofl.report.plots import save
@@ -111,7 +111,7 @@ def write_sweep(results: Results, algorithm: str, base: str, folder: Path) -> li
         "rows": said["rows"],
     }
     write_whole(folder / "sweep.json", json.dumps(about, indent=2) + "\n")
-    pictures = save(draw_sweep(results, algorithm), folder / "sweep")
+    pictures = save(draw_sweep(results, arm), folder / "sweep")
     return [folder / "sweep.csv", folder / "sweep.json", *pictures]
 
 
@@ -139,7 +139,7 @@ def along(results: Results) -> str:
     return max(numeric or keys[:1], key=lambda key: len(values_of(results, key)))
 
 
-def draw_sweep(results: Results, algorithm: str) -> "Figure":
+def draw_sweep(results: Results, arm: str) -> "Figure":
     """Each quantity over one setting, a curve for each combination of the others: mean and range
     over seeds.
     """
@@ -160,7 +160,7 @@ def draw_sweep(results: Results, algorithm: str) -> "Figure":
             _scale(axes, values_of(results, key))
         if len(curves) > 1:
             legend(panels[-1])
-        figure.suptitle(drawn_text(_title(results, algorithm)), fontsize=10)
+        figure.suptitle(drawn_text(_title(results, arm)), fontsize=10)
         return figure
 
 
@@ -188,12 +188,12 @@ def _scale(axes: Any, values: Sequence[Any]) -> None:
         axes.set_xscale("log")
 
 
-def _title(results: Results, algorithm: str) -> str:
+def _title(results: Results, arm: str) -> str:
     words = [TITLES[kind_of(results)]]
-    if "algorithm" not in results.arms[0]:
-        words.append(algorithm)
+    if "arm" not in results.arms[0]:
+        words.append(arm)
     if results.target is not None:
         words.append(f"target {results.target_text}")
     num_seeds = len(set(results.seeds))
-    words.append(f"{num_seeds} seed{'s' if num_seeds > 1 else ''}")
+    words.append(counted(num_seeds, "seed"))
     return ", ".join(words)

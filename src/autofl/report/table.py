@@ -1,6 +1,7 @@
 """A table of text: aligned on a terminal, as HTML in a notebook, as Markdown on a page."""
 
 import io
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -52,6 +53,22 @@ def percent(share: float, digits: int = 0) -> str:
     return f"{100.0 * share:.{digits}f} %"
 
 
+NONE = "–"
+"""A number that is not there."""
+
+
+def number_text(value: float | None, form: str = "g", missing: str = NONE) -> str:
+    """A number in this format; other words where there is none, or it is not finite."""
+    if value is None or not math.isfinite(value):
+        return missing
+    return format(value, form)
+
+
+def counted(number: int, thing: str) -> str:
+    """One run, two runs."""
+    return f"1 {thing}" if number == 1 else f"{number} {thing}s"
+
+
 WIDTH = 80
 """Letters in a line where nobody says how many there are."""
 GAP = 2
@@ -79,11 +96,11 @@ class Table:
         """Which columns hold numbers and are aligned on the right; never the first, which says what
         a row is.
         """
-        numbers = [
-            all(cell[0] in NUMERIC for cell in self._column(column) if cell)
-            for column in range(1, len(self.headings))
-        ]
-        return [False, *numbers]
+        numeric = [False]
+        for column in range(1, len(self.headings)):
+            beginnings = {cell[0] for cell in self._column(column) if cell}
+            numeric.append(beginnings <= set(NUMERIC))
+        return numeric
 
     def __str__(self) -> str:
         return self.text(WIDTH)
@@ -173,28 +190,25 @@ class Table:
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        sides = [f' style="text-align: {"right" if right else "left"}"' for right in self.numeric]
-
-        def line(row: Sequence[str], tag: str) -> str:
-            cells = (
-                f"<{tag}{side}>{escape(text)}</{tag}>"
-                for text, side in zip(row, sides, strict=True)
-            )
-            return f"<tr>{''.join(cells)}</tr>"
-
         caption = f"<caption>{escape(self.title)}</caption>" if self.title else ""
-        body = "".join(line(row, "td") for row in self.rows)
-        return f"<table>{caption}<thead>{line(self.headings, 'th')}</thead><tbody>{body}</tbody></table>"
+        body = "".join(self._html_row(row, "td") for row in self.rows)
+        head = self._html_row(self.headings, "th")
+        return f"<table>{caption}<thead>{head}</thead><tbody>{body}</tbody></table>"
+
+    def _html_row(self, row: Sequence[str], tag: str) -> str:
+        cells = []
+        for text, numeric in zip(row, self.numeric, strict=True):
+            side = "right" if numeric else "left"
+            cells.append(f'<{tag} style="text-align: {side}">{escape(text)}</{tag}>')
+        return f"<tr>{''.join(cells)}</tr>"
 
     def markdown(self) -> str:
         """The table as Markdown, without its title."""
-        headings, *rows = [
-            [markdown_text(cell) for cell in row] for row in (self.headings, *self.rows)
-        ]
-        lines = [headings, ["---"] * len(headings), *rows]
-        return "\n".join(
-            "| " + " | ".join(text.replace("|", "\\|") for text in row) + " |" for row in lines
-        )
+        lines = []
+        for row in (self.headings, ["---"] * len(self.headings), *self.rows):
+            cells = [markdown_text(cell).replace("|", "\\|") for cell in row]
+            lines.append(f"| {' | '.join(cells)} |")
+        return "\n".join(lines)
 
 
 def _longest(texts: Iterable[str]) -> int:

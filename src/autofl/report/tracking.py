@@ -4,7 +4,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from autofl.config import flat_settings
 from autofl.errors import AutoFLError, lacks
@@ -16,6 +15,8 @@ KEY = "autofl.rounds_sha256"
 """The tag by which a run that is already there is recognised: the checksum of its rounds.csv."""
 MOST_METRICS = 1000
 """Metrics that MLflow takes in one call."""
+MOST_LETTERS = 500
+"""Letters of a parameter that MLflow keeps."""
 ABOUT = ("version", "commit", "data", "engine", "device", "machine", "status", "stop")
 
 
@@ -31,11 +32,9 @@ def track(runs: Sequence[Run], uri: str) -> int:
         raise lacks("--mlflow", "mlflow") from None
     try:
         client = MlflowClient(tracking_uri=uri)
-        experiment = client.get_experiment_by_name(EXPERIMENT)
-        place = (
-            experiment.experiment_id
-            if experiment is not None
-            else client.create_experiment(EXPERIMENT)
+        existing = client.get_experiment_by_name(EXPERIMENT)
+        experiment = (
+            client.create_experiment(EXPERIMENT) if existing is None else existing.experiment_id
         )
         new = 0
         for run in runs:
@@ -44,20 +43,19 @@ def track(runs: Sequence[Run], uri: str) -> int:
                 raise AutoFLError(
                     f"{run.folder}: not finished, so it is not tracked; finish it first (--resume)"
                 )
-            if client.search_runs([place], f"tags.`{KEY}` = '{digest}'", max_results=1):
+            if client.search_runs([experiment], f"tags.`{KEY}` = '{digest}'", max_results=1):
                 continue
+
+            # What it is: settings, and where and how it was made.
             name = f"{label_of_run(run)} seed {run.manifest['seed']}"
-            made = client.create_run(place, run_name=name, tags={KEY: digest}).info.run_id
-            settings = {key: str(value)[:500] for key, value in flat_settings(run.config).items()}
-            client.log_batch(
-                made,
-                params=[Param(key, value) for key, value in settings.items()],
-                tags=[
-                    RunTag(key, str(run.manifest[key]))
-                    for key in ABOUT
-                    if run.manifest.get(key) is not None
-                ],
-            )
+            made = client.create_run(experiment, run_name=name, tags={KEY: digest}).info.run_id
+            settings = flat_settings(run.config).items()
+            params = [Param(key, str(value)[:MOST_LETTERS]) for key, value in settings]
+            about = {key: run.manifest.get(key) for key in ABOUT}
+            tags = [RunTag(key, str(value)) for key, value in about.items() if value is not None]
+            client.log_batch(made, params=params, tags=tags)
+
+            # What came of it: every value of every round, and the files.
             metrics = [Metric(*entry) for entry in metrics_of(run)]
             for begin in range(0, len(metrics), MOST_METRICS):
                 client.log_batch(made, metrics=metrics[begin : begin + MOST_METRICS])
@@ -76,13 +74,10 @@ def metrics_of(run: Run) -> list[tuple[str, float, int, int]]:
     ms.
     """
     stamps = [int(1e3 * time) for time in run.rounds["sim_time"].tolist()]
-    rounds: list[int] = run.rounds["round"].tolist()
-    columns: dict[str, Any] = {
-        name: values.tolist() for name, values in run.rounds.items() if name != "round"
-    }
-    return [
-        (name, float(value), stamp, int(k))
-        for name, values in columns.items()
-        for value, stamp, k in zip(values, stamps, rounds, strict=True)
-        if not math.isnan(float(value))
-    ]
+    rounds = run.rounds["round"].astype(int).tolist()
+    metrics = []
+    for name, values in run.rounds.items():
+        for value, stamp, k in zip(values.astype(float).tolist(), stamps, rounds, strict=True):
+            if name != "round" and not math.isnan(value):
+                metrics.append((name, value, stamp, k))
+    return metrics

@@ -13,7 +13,7 @@ from autofl.cli.shared import (
     Out,
     Scenario,
     Set,
-    free_folder,
+    folder_for,
     options,
     print_json,
 )
@@ -49,9 +49,9 @@ def command(
     settings = load_settings(
         config, [*(overrides or ()), *options({"simulation.device": device})], scenario
     )
-    folder = out if out is not None else free_folder("analyze")
+    folder = folder_for(out, "analyze")
     from autofl_paper.theory.analyze import analyze
-    from autofl_paper.theory.page import plot_theory, theory_table, theory_words
+    from autofl_paper.theory.page import plot_theory, theory_table
 
     with Stages() as stages:
         result = analyze(
@@ -63,6 +63,8 @@ def command(
     if as_json:
         return print_json({**result, "pictures": pictures})
     show_table(theory_table(result))
-    say(theory_words(result))
+    say(
+        "The constants are the largest met at points along this one run: lower estimates of what the theory asks for."
+    )
     say(f"picture: {pictures[0]} (and .svg); all numbers: {folder / 'theory.json'}")
     return None

@@ -2,13 +2,14 @@
 with real radio.
 """
 
-from dataclasses import asdict
+from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autofl.cli.screen import ProgressBar, say
+from autofl.cli.screen import ProgressBar, say, show_table
 from autofl.cli.shared import (
     Device,
     Json,
@@ -20,12 +21,10 @@ from autofl.cli.shared import (
     print_json,
 )
 from autofl.errors import AutoFLError
-from autofl.files import inside
-from autofl_paper.cli.show import show_folder, show_joint, show_radio, show_reproduction
+from autofl.files import inside, opening, quoted
 
 if TYPE_CHECKING:
-    from autofl_paper.recipes import Scale
-    from autofl_paper.store import Entry
+    from autofl_paper.study import Runs, Studies
 
 EXAMPLE = "Example: autofl reproduce fig2b fig4e; autofl reproduce all --scale full; autofl reproduce joint (or radio)"
 
@@ -73,10 +72,9 @@ def command(
     """Make figures of the paper, and compare what it says with what was measured.
 
     After an interruption, the same command continues."""
-    from autofl_paper.recipes import SCALES, studies_of, with_seeds
-
     if results_in is not None:
-        return show_folder(results_in, out or results_in, page, names or None, as_json)
+        studies = _found_in(results_in)
+        return show(studies, results_in, out or results_in, page, names or None, as_json)
     if page is not None:
         raise AutoFLError(f"--page {page}: name the folder of the results with --from")
     if not names:
@@ -86,49 +84,67 @@ def command(
             raise AutoFLError(
                 f"{' '.join(names)}: testbed needs the machine for itself; name it alone"
             )
-        return _testbed(
-            scale,
-            3 if seeds is None else seeds,
-            slow,
-            only or [],
-            out or Path("runs/reproduce-testbed"),
-            as_json,
-        )
-    if scale not in SCALES:
-        raise AutoFLError(f"--scale {scale}: unknown; there are {', '.join(SCALES)}")
-    where = device_for(device, ray) or "auto"
-    if "radio" in names:
-        if len(names) > 1:
-            raise AutoFLError("radio: name it alone")
-        folder = out if out is not None else Path("runs") / f"reproduce-{scale}"
-        return _radio(scale, seeds, folder, where, num_workers(workers), ray, as_json)
-    figures = [name for name in names if name.partition("-")[0] != "joint"]
-    studies = studies_of(figures)
-    count = num_workers(workers)
-    joint = [name for name in names if name not in figures]
-    if figures and joint:
-        raise AutoFLError(
-            f"{figures[0]} and {joint[0]}: name figures of the paper or studies of joint, not both"
-        )
-    folder = out if out is not None else Path("runs") / f"reproduce-{scale}"
-    if joint:
-        return _joint(joint, scale, seeds, folder, where, count, ray, as_json)
-    chosen = with_seeds(SCALES[scale], seeds)
-    from autofl_paper.store import missing_data, stages_of
+        folder = out or Path("runs/reproduce-testbed")
+        return _testbed(scale, 3 if seeds is None else seeds, slow, only or [], folder, as_json)
 
-    for study, data in missing_data(studies).items():
+    from autofl_paper.study import lacks_data, stages_of, with_seeds
+
+    studies = _named(names)
+    if scale not in studies.scales:
+        raise AutoFLError(f"--scale {scale}: unknown; there are {', '.join(studies.scales)}")
+    where = device_for(device, ray) or "auto"
+    count = num_workers(workers)
+    wanted = studies.named(names)
+    chosen = with_seeds(studies, studies.scales[scale], seeds)
+
+    # At quick scale `all` means what can be made here; otherwise a study without its data is refused.
+    for study in [study for study in wanted if lacks_data(study)]:
         if "all" not in names or scale == "full":
             raise AutoFLError(
-                f"{study} needs {data}: run 'autofl data fetch {data}', or name its folder (AUTOFL_DATA)"
+                f"{study} needs cifar10: run 'autofl data fetch cifar10', or name its folder (AUTOFL_DATA)"
             )
-        say(f"{study} is left out: {data} is missing (autofl data fetch {data})")
-        studies.remove(study)
-    _say_which_digits(studies)
-    for stage in stages_of(studies):
-        _make_stage(stage, chosen, folder, where, count, ray)
-    wanted = None if "all" in names else names
-    results = inside(folder, "results")
-    return show_reproduction(results, results, None, wanted, as_json)
+        say(f"{study} is left out: cifar10 is missing (autofl data fetch cifar10)")
+        wanted.remove(study)
+    _say_which_digits(wanted)
+
+    folder = out if out is not None else Path("runs") / f"reproduce-{scale}"
+    for stage in stages_of(studies, wanted):
+        _make_stage(studies, stage, chosen, folder, where, count, ray)
+    results = inside(folder, studies.folder)
+    return show(studies, results, results, None, None if "all" in names else names, as_json)
+
+
+def _all_studies() -> "list[Studies]":
+    from autofl_paper.joint import JOINT
+    from autofl_paper.radio import RADIO_STUDY
+    from autofl_paper.recipes import FIGURE_STUDIES
+
+    return [FIGURE_STUDIES, JOINT, RADIO_STUDY]
+
+
+def _named(names: list[str]) -> "Studies":
+    """The studies that a user means; all names must be of one page."""
+    figures, *others = _all_studies()
+    chosen = []
+    for name in names:
+        kind = name.partition("-")[0]
+        chosen.append(next((one for one in others if one.folder == kind), figures))
+    for name, studies in zip(names, chosen, strict=True):
+        if studies is not chosen[0]:
+            raise AutoFLError(
+                f"{names[0]} and {name}: name figures of the paper, or studies of joint, or radio, not both"
+            )
+    return chosen[0]
+
+
+def _found_in(results: Path) -> "Studies":
+    """Whose results are in a folder."""
+    with opening(results, "results of a reproduction"):
+        there = {path.stem for path in results.glob("*.json")}
+    for studies in _all_studies():
+        if there & set(studies.arms):
+            return studies
+    raise AutoFLError(f"{results}: no results of a reproduction in it")
 
 
 def _testbed(
@@ -147,8 +163,8 @@ def _testbed(
             raise AutoFLError(f"--only {name}: unknown; there are {', '.join(ALGORITHMS)}")
     rows = study_testbed(folder, scale, seeds, slow, say, only or ALGORITHMS)
     if as_json:
-        return print_json([asdict(row) for row in rows])
-    typer.echo(table_of(rows))
+        return print_json(rows)
+    show_table(table_of(rows))
     say(
         f"all links and processors {slow:g} times slower than modelled; picture: {folder / 'testbed.png'}"
     )
@@ -163,126 +179,89 @@ def _say_which_digits(studies: list[str]) -> None:
 
 
 def _make_stage(
-    studies: list[str], scale: "Scale", folder: Path, where: str, count: int, ray: str | None
+    studies: "Studies",
+    names: list[str],
+    scale: Any,
+    folder: Path,
+    where: str,
+    count: int,
+    ray: str | None,
 ) -> None:
     """Make and collect some studies. One that already has results needs no runs."""
-    from autofl_paper.few_shot import collect_adaptation, write_adaptation
-    from autofl_paper.recipes import ADAPTED
-    from autofl_paper.results import collect, is_collected, write_study
-    from autofl_paper.store import entries_of
+    from autofl_paper.results import is_collected, write_results
+    from autofl_paper.study import jobs_of, results_of
 
-    results = inside(folder, "results")
-    entries = {study: entries_of(study, scale, inside(folder, "runs"), where) for study in studies}
-    left = {
-        study: members
-        for study, members in entries.items()
-        if not is_collected(results, study, [entry.place for entry in members])
-    }
-    for study in entries.keys() - left.keys():
-        say(f"{study}: its results are in {results}")
+    results = inside(folder, studies.folder)
+    left: dict[str, Runs] = {}
+    for name in names:
+        runs = jobs_of(studies.arms[name](scale), inside(folder, "runs"), where)
+        if is_collected(results, name, [job.folder for job in runs.values()]):
+            say(f"{name}: its results are in {results}")
+        else:
+            left[name] = runs
     if left:
-        _make(left, folder, count, ray)
-    for study, members in left.items():
-        runs = [(entry.arm, entry.seed, entry.place) for entry in members]
-        if study in ADAPTED:
-            write_adaptation(collect_adaptation(study, runs, where), results)
-        write_study(collect(study, scale.name, runs, count), results)
+        _make(studies, left, folder, count, ray)
+    for name, runs in left.items():
+        if studies.beside is not None:
+            results.mkdir(parents=True, exist_ok=True)
+            studies.beside(name, runs, where, results)
+        write_results(results_of(studies, name, scale, runs, count), results)
 
 
-def _joint(
-    names: list[str],
-    scale: str,
-    seeds: int | None,
-    folder: Path,
-    where: str,
-    count: int,
-    ray: str | None,
-    as_json: bool,
+def _make(
+    studies: "Studies", left: "Mapping[str, Runs]", folder: Path, count: int, ray: str | None
 ) -> None:
-    """The studies of the joint planner, into a folder of their own beside the figures' results."""
-    from autofl.data import find
-    from autofl_paper.joint import (
-        JOINT_STUDIES,
-        SCALES,
-        seconds_of,
-        studies_named,
-        with_joint_seeds,
-    )
-    from autofl_paper.joint_results import collect_joint, write_joint
-    from autofl_paper.store import entries_of_arms, missing_data, unfinished
-
-    studies = studies_named(names)
-    chosen = with_joint_seeds(SCALES[scale], seeds)
-    for study, data in missing_data(studies).items():
-        raise AutoFLError(
-            f"{study} needs {data}: run 'autofl data fetch {data}', or name its folder (AUTOFL_DATA)"
-        )
-    entries = {
-        study: entries_of_arms(JOINT_STUDIES[study](chosen), inside(folder, "runs"), where)
-        for study in studies
-    }
-    if find("mnist") is None and studies != ["joint-cifar10"]:
-        say("MNIST is missing, so MNIST-5k is used instead; autofl data fetch mnist gets MNIST")
-    left = unfinished([entry for members in entries.values() for entry in members])
-    minutes = (
-        sum(seconds_of(entry.arm, entry.settings.stop.rounds) for entry in left) / count / 60.0
-    )
-    say(f"about {minutes:.0f} min with {count} at a time on two cores, if nothing else runs there")
-    _make(entries, folder, count, ray)
-    for study, members in entries.items():
-        collected = collect_joint(
-            study, chosen, [(entry.arm, entry.seed, entry.place) for entry in members]
-        )
-        write_joint(collected, folder / "joint")
-    show_joint(folder / "joint", folder / "joint", None, studies, as_json)
-
-
-def _radio(
-    scale: str,
-    seeds: int | None,
-    folder: Path,
-    where: str,
-    count: int,
-    ray: str | None,
-    as_json: bool,
-) -> None:
-    """The study `radio`, into a folder of its own. Its results are written before anything is
-    drawn.
-    """
-    from autofl_paper.joint_results import write_joint
-    from autofl_paper.radio import RADIO, ROUND_SECONDS, SCALES, arms, with_radio_seeds
-    from autofl_paper.radio_results import collect_radio
-    from autofl_paper.store import entries_of_arms, unfinished
-
-    chosen = with_radio_seeds(SCALES[scale], seeds)
-    entries = entries_of_arms(arms(chosen), inside(folder, "runs"), where)
-    minutes = len(unfinished(entries)) * chosen.rounds * ROUND_SECONDS / count / 60.0
-    say(f"about {minutes:.0f} min with {count} at a time, if nothing else runs there")
-    _make({RADIO: entries}, folder, count, ray)
-    write_joint(
-        collect_radio(chosen, [(entry.arm, entry.seed, entry.place) for entry in entries]),
-        folder / RADIO,
-    )
-    show_radio(folder / RADIO, folder / RADIO, None, as_json)
-
-
-def _make(entries: "dict[str, list[Entry]]", folder: Path, count: int, ray: str | None) -> None:
     """Make those of these runs that do not exist yet."""
-    from autofl_paper.store import run_entries, unfinished
+    from autofl_paper.study import each_once, make, unfinished
 
-    needed = [entry for members in entries.values() for entry in members]
-    left = unfinished(needed)
-    say(
-        f"{len({entry.place for entry in needed})} runs, {len(left)} of them to be made, into {folder}"
-    )
+    needed = [job for runs in left.values() for job in runs.values()]
+    missing = unfinished(needed)
+    say(f"{len(each_once(needed))} runs, {len(missing)} of them to be made, into {folder}")
+    if studies.seconds is not None:
+        arms = {job.folder: arm for runs in left.values() for (arm, _), job in runs.items()}
+        seconds = 0.0
+        for job in missing:
+            seconds += studies.seconds(arms[job.folder], job.settings.stop.rounds)
+        minutes = seconds / count / 60.0
+        say(f"about {minutes:.0f} min with {count} at a time, if nothing else runs there")
     with ProgressBar(
-        max(1, sum(entry.settings.stop.rounds for entry in left)), each_run=False
+        max(1, sum(job.settings.stop.rounds for job in missing)), each_run=False
     ) as bar:
         try:
-            run_entries(needed, count, ray, bar)
+            make(needed, count, ray, bar)
         except KeyboardInterrupt as error:
             say(
                 f"interrupted; the same command continues from here (finished runs are in {folder / 'runs'})",
                 whole=True,
             )
             raise typer.Exit(exit_status(error)) from None
+
+
+def show(
+    studies: "Studies",
+    results: Path,
+    out: Path,
+    template: Path | None,
+    names: list[str] | None,
+    as_json: bool,
+) -> None:
+    """Draw the results of some studies, fill a page, and show the tables of the named ones, or of
+    all.
+    """
+    if find_spec("matplotlib") is None:
+        return say(
+            f"Matplotlib is missing: the tables are in {results}, and 'autofl reproduce --from {quoted(results)}' draws them"
+            " elsewhere"
+        )
+    from autofl_paper.page import publish
+
+    page = studies.page(results, names)
+    say(f"drawing into {out}")
+    files = publish(page, out, template)
+    if as_json:
+        return print_json(page.plain)
+    for table in page.tables:
+        show_table(table)
+    say(page.how.replace("\n", " "))
+    say(f"written: {', '.join(str(path) for path in files)}")
+    return None

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from autofl.aggregators import Mean
 from autofl.algorithms import PerFedAvg, is_independent
 from autofl.channels import PathLoss
 from autofl.config import Settings
@@ -21,12 +20,13 @@ from autofl.engines import use_machine
 from autofl.errors import AutoFLError
 from autofl.evaluation import gradient_norm_sq, objective
 from autofl.experiments.build import build_simulation
+from autofl.forecast.participation import participation
 from autofl.models import Params, loss_of
 from autofl.planner import Observing
 from autofl.rng import stream
+from autofl.robust.aggregators import Mean
 from autofl.selection import ByData, Uniform
 from autofl.selection.fedcs import FedCS
-from autofl.theory import participation
 from autofl.units import Array
 from autofl.version import __version__
 from autofl_paper.theory import (
@@ -118,7 +118,7 @@ def _check(sim: Simulation) -> None:
         )
     if not isinstance(algorithm, PerFedAvg) or algorithm.variant != "exact":
         raise AutoFLError(
-            "the theory covers exact meta-gradients only; use algorithm = autofl or per-fedavg, exact"
+            "the theory covers exact meta-gradients only; use arm = autofl or per-fedavg, exact"
         )
     if algorithm.is_guarded or algorithm.lr_decay > 0.0:
         raise AutoFLError(
@@ -207,42 +207,50 @@ def _result(
     points: dict[int, PointConstants],
     horizon: Horizon,
 ) -> dict[str, Any]:
+    """Constants, who is heard, conditions, bounds and what was measured, as plain values."""
     algorithm = sim.algorithm
     assert isinstance(algorithm, PerFedAvg)
     alpha = algorithm.inner_lr
     beta = algorithm.outer_lr
     tau = settings.learning.local_steps
-    constants = largest_constants(list(points.values()))
-    law = participation(horizon.decoded)
-    inner, outer, hess = split_sizes(horizon.num_samples[horizon.decoded], algorithm.split)
-    weight = horizon.weight[horizon.decoded]
-    own = np.broadcast_to(sim.data.partition.train_size, horizon.decoded.shape)[horizon.decoded]
+
+    # The lemmas: batches and weights are those of everybody who is heard in the drawn rounds.
+    decoded = horizon.decoded
+    inner, outer, hess = split_sizes(horizon.num_samples[decoded], algorithm.split)
+    own = np.broadcast_to(sim.data.partition.train_size, decoded.shape)[decoded]
     owned = np.full(own.shape, np.inf) if is_independent(algorithm) else own
-    meta = meta_of(constants, alpha, inner, outer, hess, weight, owned)
+    constants = largest_constants(list(points.values()))
+    meta = meta_of(constants, alpha, inner, outer, hess, horizon.weight[decoded], owned)
+
+    # Who is heard: Theorem 1 asks that nobody's chance depends on earlier rounds.
+    law = participation(decoded)
     reasons = remembers(sim, horizon)
-    memory = memory_of(horizon.decoded) if reasons else 0.0
+    memory = memory_of(decoded) if reasons else 0.0
     one_law = Condition(
         "Theorem 1: reasons why S_k may depend on earlier rounds", float(len(reasons)), 0.0
     )
-    first = float(measured.objective[0])
-    last = float(measured.objective[-1])
-    chance = horizon.decoded.mean(axis=0)
+    chance = decoded.mean(axis=0)
     share = chance / chance.sum()
-    sizes = (float(inner.max()), float(outer.max()), float(hess.max()))
+
+    # The bounds. F >= 0, since it is a cross-entropy; as printed, F falls to what was measured.
+    first = float(measured.objective[0])
+    excess = first - float(measured.objective[-1])
     safe = 1.0 / (tau * meta.smoothness)
+    sizes = (float(inner.max()), float(outer.max()), float(hess.max()))
     bounds = {
-        "corrected": bound(meta, law, first, beta, tau)
-        if one_law.met
-        else NOTHING,  # F >= 0: cross-entropy
+        "corrected": bound(meta, law, first, beta, tau) if one_law.met else NOTHING,
         "memory": bound_with_memory(meta, law, memory, first, beta, tau),
         "safe": bound(meta, law, first, safe, tau) if one_law.met else NOTHING,
-        "printed": printed_bound(constants, share, first - last, alpha, beta, *sizes),
-        "appendix": printed_bound(
-            constants, share, first - last, alpha, beta, *sizes, appendix=True
-        ),
+        "printed": printed_bound(constants, share, excess, alpha, beta, *sizes),
+        "appendix": printed_bound(constants, share, excess, alpha, beta, *sizes, appendix=True),
     }
     epsilon = float(settings.planner.given.get("epsilon", DEFAULT_EPSILON))
     choice = choice_for(constants, law, first, alpha, epsilon, float(owned.min()))
+    asked = [
+        one_law,
+        *conditions(constants, share, alpha, beta, tau, float(inner.min()), epsilon),
+    ]
+
     return {
         "version": __version__,
         "settings": settings.table(),
@@ -250,16 +258,10 @@ def _result(
         "points": [{"round": k, **_intervals([point])} for k, point in points.items()],
         "meta": asdict(meta),
         "participation": {**asdict(law), "share": law.share.tolist()},
-        "mean_samples": float(horizon.num_samples[horizon.decoded].mean()),
-        "mean_power": float(horizon.tx_power[horizon.decoded].mean()),
-        "mean_heard": float(horizon.decoded.sum(axis=1).mean()),
-        "conditions": [
-            {**asdict(condition), "met": condition.met}
-            for condition in [
-                one_law,
-                *conditions(constants, share, alpha, beta, tau, float(inner.min()), epsilon),
-            ]
-        ],
+        "mean_samples": float(horizon.num_samples[decoded].mean()),
+        "mean_power": float(horizon.tx_power[decoded].mean()),
+        "mean_heard": float(decoded.sum(axis=1).mean()),
+        "conditions": [{**asdict(condition), "met": condition.met} for condition in asked],
         "memory": {"zeta": memory, "reasons": reasons},
         "batches": algorithm.batches,
         "bounds": {name: _terms(limit) for name, limit in bounds.items()},
@@ -269,7 +271,7 @@ def _result(
             "objective": measured.objective.tolist(),
             "running_mean": measured.running_mean().tolist(),
         },
-        "rounds_to": [_rounds_to(level, measured, bounds, first - last, beta) for level in LEVELS],
+        "rounds_to": [_rounds_to(level, measured, bounds, excess, beta) for level in LEVELS],
         "safe_outer_lr": safe,
         "choice": {name: _plain(value) for name, value in asdict(choice).items()},
     }

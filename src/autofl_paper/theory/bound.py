@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autofl.theory.participation import Participation
+from autofl.forecast.participation import Participation
 from autofl.units import Array
 from autofl_paper.theory.constants import (
     Constants,
@@ -64,11 +64,9 @@ def meta_of(
 
     def mean(values: Array, power: int) -> float:
         """The mean under a_i^power; without weights the largest."""
-        return float(
-            values.max()
-            if weight is None
-            else (weight**power * values).sum() / (weight**power).sum()
-        )
+        if weight is None:
+            return float(values.max())
+        return float((weight**power * values).sum() / (weight**power).sum())
 
     return Meta(
         smoothness=meta_smoothness(constants, inner_lr),
@@ -105,11 +103,9 @@ class Bound:
         """The least K with a bound of at most epsilon; infinite where the floor is not below
         epsilon.
         """
-        return (
-            math.ceil(self.start / (epsilon - self.floor) * (1 - 1e-12))
-            if epsilon > self.floor
-            else math.inf
-        )
+        if epsilon <= self.floor:
+            return math.inf
+        return math.ceil(self.start / (epsilon - self.floor) * (1 - 1e-12))
 
 
 def bound(
@@ -142,9 +138,11 @@ def bound(
     s = outer_lr * tau * meta.smoothness
     if not s < 2.0:
         return NOTHING
-    factor, tilt = (
-        (1.0, 1.0 - s) if s <= 1.0 else (2.0 / ((2.0 - s) * (3.0 - s)), 2.0 * (s - 1.0) / (2.0 - s))
-    )
+    factor = 1.0
+    tilt = 1.0 - s
+    if s > 1.0:
+        factor = 2.0 / ((2.0 - s) * (3.0 - s))
+        tilt = 2.0 * (s - 1.0) / (2.0 - s)
     bias, deviation = _over_steps(meta, outer_lr, tau)
     spread = math.sqrt(meta.spread)
     moved = (math.sqrt(law.draw_variance) * spread + bias) ** 2
@@ -168,11 +166,9 @@ def _over_steps(meta: Meta, outer_lr: float, tau: int) -> tuple[float, float]:
     """b_tau and sigma_tau: bias and deviation of the mean of tau meta-gradients along a UE's own
     path.
     """
-    drift = (
-        0.5 * (tau - 1) * outer_lr * meta.smoothness * math.sqrt(meta.second_moment)
-        if tau > 1
-        else 0.0
-    )
+    drift = 0.0
+    if tau > 1:  # with one step the second moment need not be known
+        drift = 0.5 * (tau - 1) * outer_lr * meta.smoothness * math.sqrt(meta.second_moment)
     own = meta.bias if meta.bias_in_noise is None else meta.bias_in_noise
     return meta.bias + drift, math.sqrt(meta.variance / tau) + drift + own * (tau - 1) / tau
 
@@ -203,14 +199,11 @@ def bound_with_memory(
     spread = math.sqrt(meta.spread)
     steepest = meta.gradient_bound
     moved = math.sqrt(law.inverse_size * deviation**2 + (steepest + bias) ** 2)
+    s = outer_lr * tau * meta.smoothness
     return _known(
         start=2.0 * excess / (outer_lr * tau) + 4.0 * memory * steepest * spread,
         bias=(math.sqrt(law.skew) * spread + bias) ** 2,
-        noise=outer_lr
-        * tau
-        * meta.smoothness
-        * moved
-        * (moved + 2.0 * memory * (spread + steepest)),
+        noise=s * moved * (moved + 2.0 * memory * (spread + steepest)),
     )
 
 

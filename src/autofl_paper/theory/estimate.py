@@ -103,30 +103,38 @@ class Estimator:
                 estimates.append(estimate(u))
             return _largest(estimates)
 
+        # Gradients at w and at the points adapted by a UE's own and by the mean gradient: all their
+        # norms and spreads are exact, since every sample counts.
         tell("gradients")
-        gradient = torch.stack([at.gradient(u, w) for u in range(num_ue)])
+        ues = range(num_ue)
+        gradient = torch.stack([at.gradient(u, w) for u in ues])
         mean = gradient.mean(dim=0)
-        by_mean = torch.stack([at.gradient(u, w - self.inner_lr * mean) for u in range(num_ue)])
-        own = torch.stack([at.gradient(u, w - self.inner_lr * gradient[u]) for u in range(num_ue)])
+        by_mean = torch.stack([at.gradient(u, w - self.inner_lr * mean) for u in ues])
+        own = torch.stack([at.gradient(u, w - self.inner_lr * gradient[u]) for u in ues])
         bound = max(float(vectors.norm(dim=1).max()) for vectors in (gradient, own, by_mean))
+
+        # What Hessians tell comes from products with vectors, one UE after another.
         smoothness = over_ues("L", lambda u: self._norm(lambda v: at.hessian(u, v), w, rng, risk))
         variance = over_ues("sigma_G", lambda u: at.gradient_variance(u, gradient[u], rng, risk))
         noise = over_ues("sigma_H", lambda u: at.hessian_variance(u, rng, risk))
         steep = over_ues("Lambda", lambda u: at.hessian_square(u, rng, risk))
         tell("gamma_H")
         between = self._norm(at.hessian_spread, w, rng, RISK)
+
+        # rho is only what was met between two points of the run.
         turning = Estimate(math.nan, math.nan, math.nan)
         if before is not None:
             other = _Point(self, before, _flat(before))
+
+            def change(u: int) -> Estimate:
+                def difference(v: Tensor) -> Tensor:
+                    return at.hessian(u, v) - other.hessian(u, v)
+
+                return self._norm(difference, w, rng, risk)
+
             away = float((w - other.w).norm())
             if away > 0.0:
-                change = over_ues(
-                    "rho",
-                    lambda u: self._norm(
-                        lambda v: at.hessian(u, v) - other.hessian(u, v), w, rng, risk
-                    ),
-                )
-                turning = Estimate(*(value / away for value in change))
+                turning = Estimate(*(value / away for value in over_ues("rho", change)))
         return PointConstants(
             smoothness=smoothness,
             hessian_lipschitz=turning,
@@ -208,9 +216,8 @@ class _Point:
         """
         drawn, share = self._some(ue, self.how.num_samples, rng)
         half = len(drawn.y) if share == 1.0 else len(drawn.y) // 2
-        first, second = (
-            Batch(*(part[rows] for part in drawn)) for rows in (slice(half), slice(half, None))
-        )
+        first = Batch(*(part[:half] for part in drawn))
+        second = Batch(*(part[half:] for part in drawn))
         whole = self.samples(ue)
         whole = Batch(whole.x.clone(), whole.y, whole.mask)  # the memory of `samples` is used again
 
@@ -228,27 +235,22 @@ class _Point:
         if share == 1.0:
             return eigen.norm
         centre = self._product(eigen.vector, whole)
-        values = [
-            torch.cat(
-                [
-                    (
-                        (self._each_product(part, eigen.vector.expand(len(part.y), -1)) - centre)
-                        ** 2
-                    ).sum(dim=1)
-                    for part in _single(batch)
-                ]
-            )
-            for batch in (first, second)
-        ]
-        first_values, second_values = (squares.double().cpu().numpy() for squares in values)
+
+        def along(batch: Batch) -> Array:
+            """||(H_s - H_i) v||^2 of each sample, v the direction that was found."""
+            squares = []
+            for part in _single(batch):
+                images = self._each_product(part, eigen.vector.expand(len(part.y), -1))
+                squares.append(((images - centre) ** 2).sum(dim=1))
+            return np.asarray(torch.cat(squares).double().cpu().numpy())
+
+        first_values = along(first)
+        second_values = along(second)
         here = float(first_values.mean())
         there = float(second_values.mean())
         low = there * math.exp(-_margin(second_values, share / 2, risk / 2))
-        high = (
-            here * (1.0 + _margin(first_values, share / 2, risk / 2))
-            + eigen.norm.high
-            - eigen.norm.value
-        )
+        missed = eigen.norm.high - eigen.norm.value  # what Lanczos' method may have left out
+        high = here * (1.0 + _margin(first_values, share / 2, risk / 2)) + missed
         return Estimate(min(max(math.sqrt(here * there), low), high), low, max(low, high))
 
     def hessian_square(self, ue: int, rng: np.random.Generator, risk: float) -> Estimate:
@@ -317,6 +319,8 @@ def lanczos(
         known = torch.stack(basis)
         for _ in range(2):  # twice is enough to stay orthogonal
             product = product - known.T @ (known @ product)
+
+        # What is left of the product is rounding: the basis spans all that the start can reach.
         length = float(product.norm())
         scale = max(map(abs, diagonal + beside), default=0.0)
         if length <= 1e3 * torch.finfo(like.dtype).eps * max(scale, 1e-300) or len(basis) == dim:
@@ -324,18 +328,20 @@ def lanczos(
             break
         beside.append(length)
         basis.append(product / length)
+
+    # The operator on this basis is a small tridiagonal matrix, whose eigenvalues are Ritz values.
     size = len(diagonal)
     matrix = np.diag(diagonal) + np.diag(beside[: size - 1], 1) + np.diag(beside[: size - 1], -1)
     values, vectors = np.linalg.eigh(matrix)
-    place = int(np.argmax(np.abs(values)))
-    vector = torch.stack(basis[:size]).T @ torch.from_numpy(vectors[:, place]).to(like)
-    low = float(np.abs(values[place]))
+    largest = int(np.argmax(np.abs(values)))
+    vector = torch.stack(basis[:size]).T @ torch.from_numpy(vectors[:, largest]).to(like)
+    low = float(np.abs(values[largest]))
     rounding = 1e2 * torch.finfo(like.dtype).eps * low
     if exhausted:
         return Eigen(Estimate(low, low - rounding, low + rounding), vector)
-    eps = (
-        math.log(1.648 * math.sqrt(dim) / (risk / 2.0)) / (2 * size - 1)
-    ) ** 2  # both ends of the spectrum
+
+    # The share eps of the width may be missed at both ends of the spectrum, each with half the risk.
+    eps = (math.log(1.648 * math.sqrt(dim) / (risk / 2.0)) / (2 * size - 1)) ** 2
     width = (values[-1] - values[0]) / (1.0 - 2.0 * eps) if eps < 0.5 else math.inf
     return Eigen(Estimate(low, low - rounding, low + eps * width + rounding), vector)
 

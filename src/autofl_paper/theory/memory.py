@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from autofl.theory import Participation, participation
+from autofl.forecast.participation import Participation, participation
 from autofl.units import Array, BoolArray
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autofl.theory import excess_skew, participation
+from autofl.forecast.participation import excess_skew, participation
 from autofl_paper.theory import (
     Constants,
     bound,

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from autofl.theory import Participation, participation
+from autofl.forecast.participation import Participation, participation
 from autofl_paper.theory import (
     Constants,
     bound,

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from autofl.theory import participation
+from autofl.forecast.participation import participation
 from autofl_paper.theory import Constants, bound, meta_of, meta_smoothness, printed_bound
 from reference.quadratics import learn, random_problem
 

@@ -70,10 +70,13 @@ def _meta_gradient(
         shared = None if first is None else first[role].clone() if keep else first[role]
         return at.run(part(role), weight[role], role, shared).gradient
 
+    shrunk: bool | Tensor = False
     inner = gradient(network, INNER)
     outer = gradient(network.moved(-algorithm.inner_lr, inner), OUTER)
     if algorithm.variant == "first-order":
         return _clipped(outer, network, algorithm)
+
+    # H v as a difference of two gradients; where the step is too short for it, it is nonsense.
     if algorithm.variant == "finite-difference":
         length = _norm(outer, network.layers)
         s = (algorithm.difference / length.clamp(min=1e-12))[:, None, None]
@@ -83,24 +86,24 @@ def _meta_gradient(
         apart = _norm(ahead.plus(-1.0, behind), network.layers, torch.float64)
         sane = algorithm.inner_lr * apart / (2 * s[:, 0, 0]) <= length
         scale = sane.to(s)[:, None, None] * algorithm.inner_lr / (2 * s)
-        if algorithm.guard == 0.0:
-            return _clipped(outer.plus(-scale, ahead).plus(scale, behind), network, algorithm)
-        shrink = shrinkage(
-            algorithm.guard * length, sane * algorithm.inner_lr * apart / (2 * s[:, 0, 0])
-        ).to(s)
-        scale = shrink[:, None, None] * scale
-        return _clipped(
-            outer.plus(-scale, ahead).plus(scale, behind), network, algorithm, shrink < 1.0
-        )
+        if algorithm.guard > 0.0:
+            moved_by = sane * algorithm.inner_lr * apart / (2 * s[:, 0, 0])
+            shrink = shrinkage(algorithm.guard * length, moved_by).to(s)
+            shrunk = shrink < 1.0
+            scale = shrink[:, None, None] * scale
+        difference = outer.plus(-scale, ahead).plus(scale, behind)
+        return _clipped(difference, network, algorithm, shrunk)
+
     product = network.hessian_times(
         part(HESS), weight[HESS], outer, HESS, None if first is None else first[HESS]
     )
-    if algorithm.guard == 0.0:
-        return _clipped(outer.plus(-algorithm.inner_lr, product), network, algorithm)
-    lengths = _norm(outer, network.layers), algorithm.inner_lr * _norm(product, network.layers)
-    shrink = shrinkage(algorithm.guard * lengths[0], lengths[1])
-    scale = (algorithm.inner_lr * shrink)[:, None, None]
-    return _clipped(outer.plus(-scale, product), network, algorithm, shrink < 1.0)
+    step: float | Tensor = algorithm.inner_lr
+    if algorithm.guard > 0.0:
+        moved_by = algorithm.inner_lr * _norm(product, network.layers)
+        shrink = shrinkage(algorithm.guard * _norm(outer, network.layers), moved_by)
+        shrunk = shrink < 1.0
+        step = (algorithm.inner_lr * shrink)[:, None, None]
+    return _clipped(outer.plus(-step, product), network, algorithm, shrunk)
 
 
 def _clipped(
@@ -274,8 +277,8 @@ def _own_gradients(
     steps.
     """
     total: Params = {}
-    acted = _Acted(batch)
-    for gradient, _ in _steps(network, algorithm, batch, acted):
+    guarded = np.zeros(batch.y.shape[1], dtype=np.int64)
+    for gradient, _ in _steps(network, algorithm, batch, guarded):
         linear = [layer for layer in network.layers if isinstance(layer, Linear)]
         for layer, parts in zip(linear, gradient.linear, strict=True):
             for part in parts:
@@ -297,22 +300,11 @@ def _own_gradients(
             )
             if conv.bias is not None and kernels.bias is not None:
                 _add_to(total, conv.bias, kernels.bias.clone())
-    return total, acted.count
-
-
-class _Acted:
-    """In how many steps of each UE the guard acted."""
-
-    def __init__(self, batch: Batch) -> None:
-        self.count: IntArray = np.zeros(batch.y.shape[1], dtype=np.int64)
-
-    def add(self, acted: Tensor | None) -> None:
-        if acted is not None:
-            self.count += acted.cpu().numpy()
+    return total, guarded
 
 
 def _steps(
-    network: Network, algorithm: FedAvg | PerFedAvg, batch: Batch, guarded: _Acted
+    network: Network, algorithm: FedAvg | PerFedAvg, batch: Batch, guarded: IntArray
 ) -> Iterator[tuple[Gradient, Tensor]]:
     """The gradients of all UEs in each local step, and the step's samples; where the guard acted is
     added up.
@@ -326,7 +318,8 @@ def _steps(
             joined = MetaBatch.of(step_batch).joined()
             plain = network.run(joined, sample_weight(joined.mask)).gradient
             gradient, acted = _clipped(plain, network, algorithm)
-        guarded.add(acted)
+        if acted is not None:
+            guarded += acted.cpu().numpy()
         yield gradient, step_batch.x
         if t + 1 < num_steps:
             network = network.moved(-algorithm.outer_lr, gradient)
@@ -339,7 +332,7 @@ def _gradients(
     steps.
     """
     total: Params = {}
-    acted = _Acted(batch)
+    guarded = np.zeros(batch.y.shape[1], dtype=np.int64)
     is_plain = isinstance(algorithm, FedAvg) and not algorithm.is_guarded
     if is_plain and batch.y.shape[2] == 1 and not network.has_runs:
         # One plain step: no UE has weights of its own, so each of its three parts may pass as a UE.
@@ -347,10 +340,10 @@ def _gradients(
         weight = batch.mask / batch.mask.sum(dim=(0, 3), keepdim=True).clamp_(min=1.0)
         gradient = network.run(parts, weight.flatten(0, 2)).gradient
         _add(total, network, gradient, np.tile(share, 3), parts.x)
-        return total, acted.count
-    for gradient, x in _steps(network, algorithm, batch, acted):
+        return total, guarded
+    for gradient, x in _steps(network, algorithm, batch, guarded):
         _add(total, network, gradient, share, x)
-    return total, acted.count
+    return total, guarded
 
 
 def _add(total: Params, network: Network, gradient: Gradient, share: Array, x: Tensor) -> None:

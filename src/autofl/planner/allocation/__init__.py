@@ -22,7 +22,7 @@ import numpy as np
 
 from autofl.planner.allocation.curve import CurveLaws
 from autofl.planner.allocation.laws import Laws
-from autofl.planner.allocation.result import Allocation, Ended
+from autofl.planner.allocation.result import Allocation, Outcome
 from autofl.planner.allocation.shannon import ShannonLaws
 from autofl.planner.allocation.staircase import StaircaseLaws
 from autofl.planner.allocation.task import Task
@@ -30,8 +30,8 @@ from autofl.units import Array, BoolArray
 
 __all__ = [
     "Allocation",
-    "Ended",
     "Laws",
+    "Outcome",
     "Task",
     "allocate",
     "allocate_fixed_band",

@@ -11,7 +11,7 @@ from autofl.planner.allocation.task import Task
 from autofl.units import Array, BoolArray
 
 
-class Ended(Enum):
+class Outcome(Enum):
     """How a search for an allocation ended."""
 
     SOLVED = "solved"
@@ -39,7 +39,7 @@ class Allocation:
     energy: Array  # kappa W_i f_i^2 + (p_i + P_c) t_i [J]
     able: BoolArray
     certificate: Certificate  # of the time; NaN where nothing is known
-    ended: Ended = Ended.SOLVED
+    outcome: Outcome = Outcome.SOLVED
 
     @classmethod
     def of(
@@ -64,7 +64,7 @@ class Allocation:
 
     @classmethod
     def of_nobody(
-        cls, task: Task, shape: tuple[int, ...], ended: Ended = Ended.SOLVED
+        cls, task: Task, shape: tuple[int, ...], outcome: Outcome = Outcome.SOLVED
     ) -> "Allocation":
         """The allocation in which no UE takes part."""
         zeros = np.zeros(shape)
@@ -72,7 +72,7 @@ class Allocation:
         frequency = np.broadcast_to(task.max_frequency, shape)
         able = np.zeros(shape, np.bool_)
         nothing = Certificate(math.inf, math.inf, math.nan)
-        return cls(math.inf, zeros, zeros, frequency, time, zeros, able, nothing, ended)
+        return cls(math.inf, zeros, zeros, frequency, time, zeros, able, nothing, outcome)
 
     def among(self, task: Task, chosen: BoolArray) -> "Allocation":
         """The same for all UEs of a task, of which only the chosen ones were worked on."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autofl.network import Certificate
-from autofl.planner.allocation.result import Allocation, Ended
+from autofl.planner.allocation.result import Allocation, Outcome
 from autofl.planner.allocation.roots import power_crossing
 from autofl.planner.allocation.task import FOREVER, Task
 from autofl.units import Array, BoolArray, IntArray
@@ -61,8 +61,8 @@ class SearchedLaws(ABC):
     """
 
     TOLERANCE = 1e-12
-    """Relative width of the interval in which the least deadline is known; some 100 times what
-    rounding leaves.
+    """Relative width of the interval in which the least deadline is known in the end: it shows as
+    the certificate's gap.
     """
     DEADLINES = 32
     """Deadlines tried in one call, which narrows the interval 33-fold; fewer when there are many
@@ -77,7 +77,9 @@ class SearchedLaws(ABC):
     GRID = 65
     """Bands compared for each UE when saving energy; fewer when there are many UEs."""
     REFINED = 5
-    """Grids, each around the best of the one before and 32-fold narrower: in the end 1e-7 apart."""
+    """Grids, each around the best of the one before and 32-fold narrower: the last one divides the
+    logarithm of the range by 7e7.
+    """
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -185,7 +187,7 @@ class SearchedLaws(ABC):
             # With circuits there may be no such deadline.
             longest = self._longest()
             if longest < math.inf and not fits(np.array([longest]))[0]:
-                return Allocation.of_nobody(self.task, (num_ue,), Ended.NO_BAND)
+                return Allocation.of_nobody(self.task, (num_ue,), Outcome.NO_BAND)
 
             # Bracketed by factors of 2 ...
             ladder = low * 2.0 ** np.arange(1.0, 9.0)
@@ -252,7 +254,7 @@ class SearchedLaws(ABC):
         deadline *= 1.0 + 4.0 * SAFE
         least = self.least_band(np.asarray(deadline))
         if not float(least.sum()) <= total_band * (1.0 + 1e-9):
-            return Allocation.of_nobody(self.task, least.shape, Ended.TOO_SHORT)
+            return Allocation.of_nobody(self.task, least.shape, Outcome.TOO_SHORT)
 
         # No UE can use more than reaches the lowest SNR, or than the others leave.
         spare = max(total_band - float(least.sum()), 0.0)

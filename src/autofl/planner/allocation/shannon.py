@@ -16,7 +16,7 @@ import numpy as np
 
 from autofl.network import Certificate
 from autofl.planner.allocation.certificate import kkt_residual
-from autofl.planner.allocation.result import Allocation, Ended
+from autofl.planner.allocation.result import Allocation, Outcome
 from autofl.planner.allocation.roots import (
     computing_share,
     excess,
@@ -195,7 +195,7 @@ class ShannonLaws:
         # Nobody is faster than alone, nor than with all the band at the highest efficiency.
         rate_limit = float((self.task.bits * math.log(2.0) / self.ends[2]).sum())
         deadline = lower = max(float(self.shortest.max()), rate_limit / total_band)
-        ended = Ended.STOPPED
+        outcome = Outcome.STOPPED
         for _ in range(self.max_steps):
             bands, slope = self.band_and_slope(deadline)
             total = float(bands.sum())
@@ -204,7 +204,7 @@ class ShannonLaws:
             lower = max(lower, deadline * math.exp(step))  # the root of a convex function's tangent
             if surplus < self.tolerance or step < 1e-15:
                 bands = bands + max(step, 0.0) * slope
-                ended = Ended.SOLVED
+                outcome = Outcome.SOLVED
                 break
             deadline = lower
 
@@ -213,7 +213,7 @@ class ShannonLaws:
         plan = self.fastest(bands)
         residual = kkt_residual(self.task, plan, total_band)
         certificate = Certificate(min(lower, plan.time), plan.time, residual)
-        return replace(plan, certificate=certificate, ended=ended)
+        return replace(plan, certificate=certificate, outcome=outcome)
 
     def allocate_fixed_band(self, band: Array) -> Allocation:
         """The least time of each UE in its own band; too wide a band does not reach phi at P."""
@@ -285,7 +285,7 @@ class ShannonLaws:
         usable = total_band * (1.0 - 3.0 * GUARD)
         least = self.least_band(np.asarray(deadline)) * (1.0 - 3.0 * GUARD)
         if not float(least.sum()) <= total_band * (1.0 + 1e-9):
-            return Allocation.of_nobody(self.task, least.shape, Ended.TOO_SHORT)
+            return Allocation.of_nobody(self.task, least.shape, Outcome.TOO_SHORT)
         least = least * min(1.0, usable / float(least.sum()))
 
         # A price is needed only where the band lies between all that is needed and all that is of
@@ -302,8 +302,10 @@ class ShannonLaws:
         spare = max(usable - float(least.sum()), 0.0)
         band = least + (band - least) * min(1.0, spare / max(float((band - least).sum()), 1e-300))
         plan = self._thriftiest(band, deadline)
-        ended = Ended.SOLVED if residual < self.BAND_TOLERANCE else Ended.STOPPED
-        return replace(plan, certificate=Certificate(math.nan, plan.time, residual), ended=ended)
+        outcome = Outcome.SOLVED if residual < self.BAND_TOLERANCE else Outcome.STOPPED
+        return replace(
+            plan, certificate=Certificate(math.nan, plan.time, residual), outcome=outcome
+        )
 
     def least_energy_fixed_band(self, band: Array, deadline: float) -> Allocation:
         """The least energy of each UE in its own band."""

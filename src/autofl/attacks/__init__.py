@@ -1,7 +1,0 @@
-"""Attacks: what UEs that lie send instead of their updates, for simulations that measure what a
-rule withstands.
-"""
-
-from autofl.attacks.base import Attack, Attacked
-
-__all__ = ["Attack", "Attacked"]

@@ -1,0 +1,1 @@
+"""Rounds and time before training: who is heard, pilots and their fit, forecasts, choices."""
