@@ -3,7 +3,7 @@
     python benchmarks/forecast.py [--workers 16] [--quick] [--fresh]     writes
     docs/results/forecast.json
     python benchmarks/forecast.py --table                                prints the table of
-    docs/theory.md from it
+    docs/theory-results.md from it
 
 Pilots come with the package, or are made first where a setting is another learning problem (`autofl
 pilot --target`); those are kept in docs/results/forecast-pilots. Forecasts draw networks of seeds 1

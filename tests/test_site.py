@@ -44,6 +44,7 @@ ONLY_PARSED = {
     "autofl compare --ray ": "needs a cluster; tests/jobs/test_cluster.py",
     "autofl reproduce all --scale full --ray ": "needs a cluster; tests/jobs/test_cluster.py",
     "autofl reproduce joint ": "hours; tests/paper/test_joint.py runs it in small",
+    "autofl reproduce --from docs/results/joint ": "tests/paper/test_joint.py checks what it writes",
     "autofl reproduce --from docs/results/reproduction ": "tests/paper/test_reproduction.py runs it",
     "autofl report runs/labels --mlflow ": "needs a large extra; tests/report/test_tracking.py",
     "autofl analyze --set data.name=mnist ": "needs MNIST, takes minutes; tests/cli/test_commands.py runs it in small",

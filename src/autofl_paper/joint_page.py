@@ -28,7 +28,7 @@ from autofl_paper.joint import (
     tune_command,
 )
 from autofl_paper.joint_results import LEVELS
-from autofl_paper.joint_tables import arm_table, limit_table, ratio_table, ratios
+from autofl_paper.joint_tables import arm_table, choice_table, limits_of, ratio_table, ratios
 from autofl_paper.page import PICTURES, Page, data_name, made_where, records
 from autofl_paper.results import Results, named, read_results
 
@@ -109,28 +109,31 @@ def about_line(study: Results) -> str:
 
 
 def tuned_table() -> Table:
-    """The constants of each cell and the command that found them."""
+    """The constants of each cell."""
     body = [
-        [cell, algorithm, str(c.num_samples), str(c.local_steps), f"{c.bits:g}", f"{c.frequency:g}",
-         f"`{tune_command(cell, algorithm)}`"]
+        [cell, algorithm, str(c.num_samples), str(c.local_steps), f"{c.bits:g}", f"{c.frequency:g}"]
         for (cell, algorithm), c in TUNED.items()
-    ]  # fmt: skip
-    return Table(
-        ["cell", "update of", "d", "tau", "bits a weight", "f / vartheta", "found by"], body
-    )
+    ]
+    return Table(["cell", "update of", "d", "tau", "bits a weight", "f / vartheta"], body)
+
+
+def tables_of(study: Results) -> list[Table]:
+    """What a reader sees of a study; everything else stays in its CSV file."""
+    if study.name == "joint-choice":
+        return [choice_table(study)]
+    return [arm_table(study), ratio_table(study)]
 
 
 def plain_of(study: Results, tables: Sequence[Table]) -> dict[str, Any]:
     """The tables and every ratio of a study as plain values."""
-    arms, _, limits = tables
     measured = []
     for (condition, arm, other, target), ratio in ratios(study).items():
         pair = {"with": condition, "arm": arm, "against": other, "target": target}
         measured.append(finite_or_null({**pair, **asdict(ratio)}))
     return {
         "about": study.about,
-        "arms": records(arms),
-        "limits": records(limits),
+        "arms": records(tables[0]),
+        "limits": limits_of(study),
         "ratios": measured,
     }
 
@@ -149,12 +152,14 @@ def page_of(folder: Path, names: Sequence[str] | None) -> Page:
     shown = []
     plain = {}
     for name, study in studies.items():
-        tables = [arm_table(study), ratio_table(study), limit_table(study)]
+        tables = tables_of(study)
         texts = [table.markdown() for table in tables]
-        blocks[name] = "\n\n".join([*texts, about_line(study)])
-        blocks[f"{name}-ratios"] = texts[1]
+        blocks[name] = "\n\n".join([*texts, limits_of(study), about_line(study)])
+        blocks[f"{name}-ratios"] = texts[-1]
         if names is None or name in names or ALL in names:
             shown += [replace(table, title=name) for table in tables]
+            shown[-1] = replace(shown[-1], title=f"{name}. {limits_of(study)}")
             plain[name] = plain_of(study, tables)
-    blocks["joint-tuned"] = tuned_table().markdown()
+    found_by = f"The first row was found by `{tune_command(*next(iter(TUNED)))}`."
+    blocks["joint-tuned"] = f"{tuned_table().markdown()}\n\n{found_by}"
     return Page("The joint planner, measured", HOW, pictures, blocks, shown, plain)

@@ -9,6 +9,7 @@ nothing.
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -147,7 +148,7 @@ def _wanted(study: Results, condition: str, arms: Sequence[str]) -> list[tuple[s
         without = [(AUTOFL_J, arm) for arm in arms if arm.startswith("without ")]
         alone = [(arm, NOTHING) for arm in arms if arm.startswith("only ")]
         return [(AUTOFL_J, "AutoFL"), *without, *alone]
-    wanted = [(arm, "AutoFL") for arm in arms if arm != "AutoFL"]
+    wanted = [(arm, "AutoFL") for arm in arms if arm.startswith((AUTOFL_J, FEDAVG_J))]
     wanted += [(AUTOFL_J, other) for other in (TUNED_MAML, TUNED_FEDAVG, *RIVALS)]
     return [*wanted, (FEDAVG_J, TUNED_FEDAVG)]
 
@@ -187,26 +188,19 @@ def energy_share(study: Results, arm: str, other: str, name: str, condition: str
 
 
 def ratio_table(study: Results) -> Table:
-    """A row for each pair: the ratio of times to each target, how many runs of both reached it,
-    shares of energy.
-    """
+    """A row for each pair: the ratio of times to each target, and the share of energy."""
     targets = study.about["targets"]
     measured = ratios(study)
     body = []
     for condition, arm, other in pairs_of(study):
-        cells = []
-        for target in targets:
-            ratio = measured[condition, arm, other, target]
-            cells += [str(ratio), f"{ratio.reached} and {ratio.reached_other} of {ratio.seeds}"]
-        for name in ("energy_heard", named("energy", targets[0])):
-            cells.append(energy_share(study, arm, other, name, condition))
-        body.append([condition, arm, other, *cells])
-    headings = ["arm", "against"]
-    for target in targets:
-        headings += [f"times faster to {percent(target)}", "reached"]
-    headings += [
-        "energy of a UE heard in a round, share [%]",
-        f"total energy to {percent(targets[0])}, share [%]",
+        times = [str(measured[condition, arm, other, target]) for target in targets]
+        energy = energy_share(study, arm, other, named("energy", targets[0]), condition)
+        body.append([condition, arm, other, *times, energy])
+    headings = [
+        "arm",
+        "against",
+        *(f"times faster to {percent(target)}" for target in targets),
+        f"energy to {percent(targets[0])}, share [%]",
     ]
     return _table(headings, body)
 
@@ -216,62 +210,50 @@ def arm_table(study: Results) -> Table:
     first, second = study.about["targets"]
     body = []
     for condition, arm in compared_arms(study):
-
-        def column(name: str, target: float, arm: str = arm, condition: str = condition) -> Array:
-            return study.column(named(name, target), arm, condition)
-
+        rounds = study.column(named("rounds", second), arm, condition)
+        energy = study.column(named("energy", first), arm, condition)
         cells = [
-            _to_target(column("time", first), "{:.3g}"),
-            _to_target(column("time", second), "{:.3g}"),
-            _to_target(column("rounds", first), "{:.0f}", count=False),
-            _to_target(column("rounds", second), "{:.0f}", count=False),
-            _median(1e3 * study.column("energy_heard", arm, condition), "{:.2f}"),
-            _to_target(column("energy", first), "{:.3g}", count=False),
+            *_both_times(study, condition, arm),
+            _to_target(rounds, "{:.0f}", count=False),
+            _to_target(energy, "{:.3g}", count=False),
             _median(100.0 * study.column("heard", arm, condition), "{:.0f}"),
         ]
         body.append([condition, arm, *cells])
     headings = [
         "arm",
-        f"time to {percent(first)} [s]",
-        f"time to {percent(second)} [s]",
-        f"rounds to {percent(first)}",
+        f"to {percent(first)} [s]",
+        f"to {percent(second)} [s]",
         f"rounds to {percent(second)}",
-        "energy of a UE heard in a round [mJ]",
-        f"total energy to {percent(first)} [J]",
+        f"energy to {percent(first)} [J]",
         "heard [%]",
     ]
     return _table(headings, body)
 
 
-DECIDED = {
-    "tau": ("local_steps", 1.0, "{:.1f}"),
-    "d": ("num_samples", 1.0, "{:.1f}"),
-    "bits a weight": ("bits_per_weight", 1.0, "{:.2f}"),
-    "f / vartheta": ("frequency_share", 1.0, "{:.2f}"),
-    "round [ms]": ("round_time", 1e3, "{:.1f}"),
-}
-"""What an arm decided, by heading: the quantity, its factor and its form."""
-
-
-def limit_table(study: Results) -> Table:
-    """How close the UEs came to their limits, and how often beyond; and what was decided."""
+def choice_table(study: Results) -> Table:
+    """A row for each cell: the choice of autofl plan beside the best constants of the grid."""
+    first, second = study.about["targets"]
     body = []
-    for condition, arm in compared_arms(study):
-        rows = [row.values for row in study.rows_of(arm, condition)]
-        beyond = int(sum(row["violations"] for row in rows))
-        checked = int(sum(row["checked"] for row in rows))
-        diverged = int(sum(row["diverged"] for row in rows))
-        cells = [
-            f"{max(row['energy_share'] for row in rows):.4f}",
-            f"{max(row['power_share'] for row in rows):.4f}",
-            f"{beyond} of {checked}",
-            f"{diverged} of {len(rows)}",
-        ]
-        for name, factor, form in DECIDED.values():
-            cells.append(_median(factor * study.column(name, arm, condition), form))
-        body.append([condition, arm, *cells])
-    headings = ["arm", "largest e / E_max", "largest p / P_max", "violations", "diverged", *DECIDED]
-    return _table(headings, body)
+    for condition, arm, other in pairs_of(study):
+        chosen = " / ".join(_both_times(study, condition, arm))
+        constants = " / ".join(_both_times(study, condition, other))
+        ratio = median_ratio(*(times_of(study, one, second, condition) for one in (arm, other)))
+        body.append([condition, chosen, other, constants, str(ratio)])
+    times = f"to {percent(first)} / {percent(second)} [s]"
+    faster = f"times faster to {percent(second)}"
+    return Table(["cell", f"choice, {times}", "best constants", f"they, {times}", faster], body)
+
+
+def limits_of(study: Results) -> str:
+    """How often a UE went beyond a limit in any round of the study, and which runs diverged."""
+    checked = sum(row.values["checked"] for row in study.rows)
+    beyond = sum(row.values["violations"] for row in study.rows)
+    broken = "No plan broke a limit" if beyond == 0 else "Plans broke limits"
+
+    # A run that diverges has no place in the tables but that it does not reach its targets.
+    diverged = Counter(row.arm for row in study.rows if row.values["diverged"] > 0)
+    runs = ", ".join(f"{number} of {arm}" for arm, number in diverged.items())
+    return f"{broken}: {beyond:.0f} of {checked:,.0f}. Runs that diverged: {runs or 'none'}."
 
 
 def _table(headings: Sequence[str], body: Sequence[Sequence[str]]) -> Table:
@@ -279,6 +261,12 @@ def _table(headings: Sequence[str], body: Sequence[Sequence[str]]) -> Table:
     if any(row[0] for row in body):
         return Table(["with", *headings], body)
     return Table(headings, [row[1:] for row in body])
+
+
+def _both_times(study: Results, condition: str, arm: str) -> list[str]:
+    """The median time to each target."""
+    names = [named("time", target) for target in study.about["targets"]]
+    return [_to_target(study.column(name, arm, condition), "{:.3g}") for name in names]
 
 
 def _median(values: Array, form: str) -> str:

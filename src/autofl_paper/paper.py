@@ -20,7 +20,7 @@ ROUNDS_TO_CONVERGE = {"AutoFL": 50, "Per-FedAvg": 70, "FedAvg-1": 100, "FedAvg-2
 """K* on non-i.i.d. MNIST: after this many rounds they "start to converge" (Sec. V-C)."""
 GRADIENT_ROUNDS = {0.5: (46, 217), 0.2: (142, 541)}
 """By epsilon: rounds until the mean of ||grad F||^2 over them, which Theorem 1 bounds, is that
-small, and K* of (30). One run of AutoFL (docs/theory.md, section 6), not the paper's: its figures
+small, and K* of (30). One run of AutoFL (docs/theory-results.md), not the paper's: its figures
 show no gradient.
 """
 

@@ -12,7 +12,7 @@ from autofl_paper.verdicts import Measured, View
 OTHERS = ("Per-FedAvg", "FedAvg-1", "FedAvg-2")
 ALL = ("AutoFL", *OTHERS)
 STUDIES = ("mnist-iid", "mnist", "cifar10")
-AT_TARGETS = "time to the target, {}; the median of five targets"
+AT_TARGETS = "time, {}"
 Timed = Callable[[View, int], Array]
 """A ratio of times at one target."""
 

@@ -17,6 +17,7 @@ from autofl.errors import AutoFLError
 from autofl.report.plots import figure_of
 from autofl.report.table import Table
 from autofl.units import Array
+from autofl_paper.figures import LETTERS
 from autofl_paper.page import PICTURES, Page, data_name, made_where
 from autofl_paper.radio import CELLS, RADIO, at_radius, with_size
 from autofl_paper.radio_claims import AUTOFL, PER_FEDAVG, judge_cells
@@ -101,12 +102,12 @@ def _draw_block(axes: Axes, unit: Unit, judged: Sequence[Judgement]) -> None:
 
 
 def claim_table(results: Results, judged: Sequence[Sequence[Judgement]]) -> Table:
-    """Every claim: effect, interval and verdict in each cell."""
+    """Every claim: effect, interval and letter of the verdict in each cell."""
     cells = [CELLS[cell].title for cell in results.readings]
     body = []
     for row in judged:
         claim = row[0].claim
-        verdicts = [f"{one.measured} {one.verdict}" for one in row]
+        verdicts = [f"{one.measured} {LETTERS[one.verdict]}" for one in row]
         body.append([claim.words, claim.where, claim.quantity, *verdicts])
     return Table(["claim", "Fig.", "what is measured", *cells], body)
 
@@ -134,14 +135,11 @@ def air_table(results: Results) -> Table:
             def percent(*names: str) -> str:
                 return ", ".join(f"{100 * middle(name):.3g}" for name in names)
 
-            quartiles = ", ".join(f"{middle(f'snr_{quarter}'):.1f}" for quarter in (25, 50, 75))
             cells = [
                 CELLS[cell].title,
                 arm,
-                quartiles,
                 percent("planned", "heard"),
                 f"{middle('round_time'):.3g}",
-                percent("computing", "sending", "receiving"),
                 f"{middle('samples'):.0f}",
                 percent("power_share"),
                 percent("samples_by_energy", "power_by_energy"),
@@ -151,10 +149,8 @@ def air_table(results: Results) -> Table:
     headings = [
         "cell",
         "algorithm",
-        "SNR at P_max, quartiles [dB]",
         "may send, heard [%]",
         "round [s]",
-        "computing, sending, receiving [% of a round]",
         "d",
         "p / P_max [%]",
         "d, p cut by energy [%]",

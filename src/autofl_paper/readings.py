@@ -43,7 +43,7 @@ def counts_table(judged: Judged) -> Table:
         cells = []
         for meaning in MEANINGS:
             verdicts = [one.verdict for one in judged[reading, meaning]]
-            cells.append(" / ".join(str(verdicts.count(verdict)) for verdict in JUDGED))
+            cells.append("/".join(str(verdicts.count(verdict)) for verdict in JUDGED))
         body.append([reading, *cells])
     return Table(["reading", "adapted", "global", "MAML adapted, FedAvg global"], body)
 

@@ -1,6 +1,5 @@
 """The page of the paper's figures, from their results alone: pictures, tables, verdicts."""
 
-import csv
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -33,9 +32,9 @@ from autofl_paper.recipes import STUDIES as RECIPES
 from autofl_paper.results import Results, Row, read_results
 from autofl_paper.verdicts import (
     JUDGED,
+    Above,
     Claim,
     Judgement,
-    KStar,
     Meaning,
     View,
     corrected,
@@ -49,19 +48,18 @@ targets; the page docs/reproduction.md has the rules."""
 CLAIM_HEADINGS = (
     "claim",
     "data",
-    "where",
-    "what is measured",
-    "median [95 % interval]",
+    "measured",
+    "median [95 %]",
     "seeds above",
-    "rule",
-    "p (corrected)",
     "verdict",
-    "at each target, or otherwise",
-    "with global accuracy",
+    "each target",
+    "moved",
+    "global",
 )
-WORDS_BEFORE = {"holds": "supported", "partly": "partly", "does not hold": "refuted"}
-OTHER_KSTAR: dict[KStar, str] = {"quiet": "20 quiet rounds", "plateau": "1 point from the end"}
-"""Other definitions of K*, as the page names them."""
+
+
+PLAIN = (Above(), Above(rows=True))
+"""The rules that the page takes for granted."""
 
 
 def read_figures(folder: Path) -> dict[str, Results]:
@@ -81,7 +79,6 @@ def view_of(
     studies: Mapping[str, Results],
     adapted: Sequence[Row],
     meaning: Meaning,
-    kstar: KStar = "rounds",
     shift: int = 0,
 ) -> View:
     """The main studies, as claims look at them."""
@@ -89,14 +86,13 @@ def view_of(
     for study in studies.values():
         if study.name not in SENSITIVITY:
             rows += study.rows
-    return View(rows, meaning, kstar, shift)
+    return View(rows, meaning, shift)
 
 
 def judge_all(
     studies: Mapping[str, Results],
     adapted: Sequence[Row] = (),
     meaning: Meaning = "adapted",
-    kstar: KStar = "rounds",
 ) -> list[Judgement]:
     """The verdict on every claim, from the main studies; none at smoke scale, whose numbers mean
     nothing.
@@ -106,7 +102,7 @@ def judge_all(
     together = []
     num = 0
     for shift in (0, *SHIFTS):
-        view = view_of(studies, adapted, meaning, kstar, shift)
+        view = view_of(studies, adapted, meaning, shift)
         alone = [judge(claim, view) for claim in CLAIMS]
         num = num or num_judged(alone)
         together.append(corrected(alone, num))
@@ -123,7 +119,9 @@ def data_of(claim: Claim, studies: Mapping[str, Results]) -> str:
     """The data a claim is judged on, as they were here."""
     names = []
     for name in claim.studies:
-        if name in studies:
+        if name in studies and len(claim.studies) > 2:  # a claim about everything
+            names.append(data_name(studies[name].about))
+        elif name in studies:
             names.append(f"{data_name(studies[name].about)}, {law_of(studies[name])}")
         else:
             names.append(f"{name}: not run yet")
@@ -152,22 +150,18 @@ def _columns(kind: str, study: Results) -> list[Column]:
             Column("last f(w)", "loss_global", 1.0, 3),
         ]
     if kind == "accuracy":
-        columns = [
+        return [
             Column("best adapted [%]", "best_adapted", 100.0, 1),
             Column("best global [%]", "best_global", 100.0, 1),
             Column("K* adapted [rounds]", "rounds_adapted", 1.0, 0),
             Column("K* global [rounds]", "rounds_global", 1.0, 0),
         ]
-        for kstar, words in OTHER_KSTAR.items():
-            columns.append(Column(f"{words}, adapted", f"{kstar}_adapted", 1.0, 0))
-        return columns
     targets = [f"{100 * target:g} %" for target in study.about["targets"]]
     columns = []
     for k, text in enumerate(targets, 1):
-        columns.append(Column(f"time to {text} [s]", f"time{k}_adapted", 1.0, 1))
+        columns.append(Column(f"to {text} [s]", f"time{k}_adapted", 1.0, 1))
     return [
         *columns,
-        Column(f"to {targets[3]}, global [s]", "time4_global", 1.0, 1),
         Column("round [s]", "round_time", 1.0, 3),
         Column("updates heard [%]", "heard", 100.0, 1),
     ]
@@ -186,88 +180,56 @@ def _cell(rows: Sequence[Row], column: Column) -> str:
     return f"{text}; {int(apart.sum())} of {len(rows)} diverged" if apart.any() else text
 
 
+def _point(rows: Sequence[Row], column: Column) -> str:
+    """The mean at a point of an axis, whose interval is in the picture."""
+    values = np.array([row.values[column.name] for row in rows])
+    there = values[~np.isnan(values)] * column.factor
+    text = f"{there.mean():.{column.digits}f}" if len(there) else "–"
+    return text if len(there) == len(rows) else f"{text} ({len(there)} of {len(rows)})"
+
+
 def _axis_table(study: Results, column: Column) -> Table:
     """A row for each point of the axis, a column for each algorithm, adapted model."""
     axis = "R [m]" if study.name == "radius" else "l"
     body = []
     for x in study.places:
-        cells = [_cell(study.rows_of(arm, x=x), column) for arm in study.arms]
+        cells = [_point(study.rows_of(arm, x=x), column) for arm in study.arms]
         body.append([str(x), *cells])
     return Table([axis, *(f"{arm}, {column.heading}" for arm in study.arms)], body)
 
 
 def claims_table(studies: Mapping[str, Results], adapted: Sequence[Row]) -> Table:
-    """Claim, data, what was measured (median and interval over seeds), rule, verdict, what it
-    depends on.
+    """Claim, data, what was measured (median and interval over seeds), rule, verdict; and letters
+    of the verdicts at each target alone, uncorrected, and with all targets a step lower and higher.
     """
-    main = judge_all(studies, adapted)
     by_global = judge_all(studies, adapted, "global")
-    by_kstar = [judge_all(studies, adapted, kstar=kstar) for kstar in OTHER_KSTAR]
     view = view_of(studies, adapted, "adapted")
     body = []
-    for one, other, *others in zip(main, by_global, *by_kstar, strict=True):
-        is_measured = one.interval is not None
+    for one, other in zip(judge_all(studies, adapted), by_global, strict=True):
+        alone = [judge(one.claim, view, k) for k in range(1, NUM_TARGETS + 1)]
         body.append(
             [
                 one.claim.words,
                 data_of(one.claim, studies),
-                one.claim.where,
-                one.claim.quantity,
+                _asked(one.claim),
                 one.measured,
-                f"{one.above} of {one.telling}" if is_measured else "–",
-                str(one.claim.rule),
-                f"{one.evidence.least:.2g}" if is_measured else "–",
+                f"{one.above}/{one.telling}" if one.interval is not None else "–",
                 one.verdict,
-                _hangs_on(one, others, view),
+                _letters(alone) if one.claim.timed else "",
+                _letters(one.moved),
                 other.verdict,
             ]
         )
     return Table(CLAIM_HEADINGS, body)
 
 
-def _hangs_on(one: Judgement, by_kstar: Sequence[Judgement], view: View) -> str:
-    """The verdict at each of the five targets, uncorrected; with all of them moved by a step; by
-    other definitions of K*; what is left without l = 1.
-    """
-    if one.verdict not in JUDGED:
-        return ""
-    words = []
-    if one.claim.timed:
-        letters = []
-        for k in range(1, NUM_TARGETS + 1):
-            letters.append(LETTERS[judge(one.claim, view, k).verdict])
-        words.append(" ".join(letters))
-    if one.moved:
-        moved = [f"{other.measured}, {other.verdict}" for other in one.moved]
-        words.append(f"moved: {', '.join(moved)}")
-    for name, other in zip(OTHER_KSTAR.values(), by_kstar, strict=True):
-        if other.interval != one.interval:
-            words.append(f"{name}: {other.measured}, {other.verdict}")
-    if one.claim.studies == ("labels",):
-        words.append(f"without l = 1: {judge(one.claim, view.without('labels', 1)).measured}")
-    return "; ".join(words)
+def _asked(claim: Claim) -> str:
+    """What is measured, and the rule where it is not "> 1"."""
+    return claim.quantity if claim.rule in PLAIN else f"{claim.quantity}; {claim.rule}"
 
 
-def changes_table(judged: Sequence[Judgement], before: Mapping[str, tuple[str, str]]) -> Table:
-    """Claims that were judged before: the verdict then and the verdict now."""
-    body = []
-    for one in judged:
-        if one.claim.name not in before:
-            continue
-        measured, verdict = before[one.claim.name]
-        if WORDS_BEFORE[verdict] != one.verdict:
-            studies = ", ".join(one.claim.studies)
-            body.append([one.claim.words, studies, measured, verdict, one.measured, one.verdict])
-    return Table(["claim", "study", "before", "verdict before", "measured", "verdict"], body)
-
-
-def read_before(folder: Path) -> dict[str, tuple[str, str]]:
-    """What the page said at one target, by claim: what was measured, and the verdict."""
-    path = folder / "before.csv"
-    if not path.is_file():
-        return {}
-    with path.open(newline="", encoding="utf-8") as file:
-        return {line["claim"]: (line["measured"], line["verdict"]) for line in csv.DictReader(file)}
+def _letters(judged: Sequence[Judgement]) -> str:
+    return "".join(LETTERS.get(one.verdict, "") for one in judged)
 
 
 def about_line(study: Results) -> str:
@@ -303,8 +265,6 @@ def page_of(folder: Path, names: Sequence[str] | None) -> Page:
         blocks["targets"] = f"![Ratios of times against the target]({PICTURES}targets.png)"
     if adapted:
         blocks["adaptation"] = adaptation_table(adapted).markdown()
-    if before := read_before(folder):
-        blocks["changes"] = changes_table(judged, before).markdown()
     for name, by_reading in readings.items():
         blocks[name] = _reading_block(studies[name], by_reading)
 
@@ -344,12 +304,11 @@ def page_of(folder: Path, names: Sequence[str] | None) -> Page:
 
 
 def _figure_block(name: str, study: Results, table: Table) -> str:
-    """A figure with its numbers, what the paper says, and how to make it."""
+    """A figure with its numbers, and what the paper says."""
     figure = FIGURES[name]
     return (
         f"![{figure.title}]({PICTURES}{name}.png)\n\n{table.markdown()}\n\n"
-        f"The paper: {figure.says}. Here: {about_line(study)}"
-        f" `autofl reproduce {name} --scale {study.about['scale']}`"
+        f"The paper: {figure.says}. Here: {heading(study)}."
     )
 
 

@@ -32,7 +32,6 @@ WAYS = 2
 """A verdict says one of three things: the claim holds, fails or is a tie. At most this many are
 wrong at a time.
 """
-KStar = Literal["rounds", "quiet", "plateau"]
 MARGIN = 1.05
 """Factor within which two sides are a tie."""
 
@@ -41,20 +40,16 @@ class View:
     """The rows of one reading, looked up by study, arm and place on the axis, with the accuracy
     that is meant.
 
-    `kstar` is the column that K* is read from: rounds, until a fixed accuracy; quiet, the first of
-    20 quiet rounds; plateau, the last entry into the last accuracy +- 1 point. `shift` moves all
-    targets by so many steps.
+    `shift` moves all targets by so many steps.
     """
 
     def __init__(
         self,
         rows: Iterable[Row],
         meaning: Meaning = "adapted",
-        kstar: KStar = "rounds",
         shift: int = 0,
     ) -> None:
         self._meaning = meaning
-        self._kstar = kstar
         self._shift = shift
         self._rows: dict[tuple[str, str, int], dict[int, dict[str, float]]] = {}
         for row in rows:
@@ -67,14 +62,6 @@ class View:
             raise KeyError(study)
         return points
 
-    def without(self, study: str, x: int) -> "View":
-        """The same without one point of an axis."""
-        fewer = View((), self._meaning, self._kstar, self._shift)
-        for key, cells in self._rows.items():
-            if (key[0], key[2]) != (study, x):
-                fewer._rows[key] = cells
-        return fewer
-
     def column(self, name: str, study: str, arm: str, x: int = 0) -> Array:
         """A column of an arm as it is, one value per seed in the order of the seeds."""
         cells = self._rows[study, arm, x]
@@ -85,7 +72,7 @@ class View:
         metric = self._meaning
         if metric == "mixed":
             metric = "global" if arm.startswith("FedAvg") else "adapted"
-        name = self._kstar if quantity == "rounds" else quantity
+        name = quantity
         if name.startswith(("time", "near", "rounds")):
             name = moved(name, self._shift)
         values = self.column(f"{name}_{metric}", study, arm, x)
@@ -161,10 +148,6 @@ class Evidence:
     def times(self, factor: float) -> "Evidence":
         """Corrected by Bonferroni's method."""
         return Evidence(*(min(1.0, factor * p) for p in (self.holds, self.fails, self.tie)))
-
-    @property
-    def least(self) -> float:
-        return min(self.holds, self.fails, self.tie)
 
     @property
     def verdict(self) -> Verdict:

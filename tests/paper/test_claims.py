@@ -325,13 +325,11 @@ def test_mixed_judges_maml_adapted_and_fedavg_global():
         "time1_adapted": 1.0,
         "time1_global": 2.0,
         "rounds_adapted": 9.0,
-        "quiet_adapted": 4.0,
     }
     rows = [Row("", "mnist", arm, 0, 1, values) for arm in TIMES]
     view = View(rows, "mixed")
     assert [float(view("time1", "mnist", arm)[0]) for arm in TIMES] == [1.0, 1.0, 2.0, 2.0]
     assert View(rows)("rounds", "mnist", "AutoFL") == 9.0
-    assert View(rows, kstar="quiet")("rounds", "mnist", "AutoFL") == 4.0
 
 
 def test_every_claim_has_a_name_of_its_own():

@@ -14,7 +14,7 @@ WHOLE = 32.0
 """Bits per weight of the model as it is."""
 DELAYED = 0.75
 """Share of a round's progress that is lost with what does not arrive in it: the rest comes with the
-next message, and then still helps. Measured: docs/joint-planner.md.
+next message, and then still helps. Measured: docs/joint-results.md.
 """
 
 
