@@ -128,7 +128,7 @@ def test_the_page_of_parts_lists_every_part_with_its_settings():
     assert [line for line in listed if line.startswith(("| `", "| |"))] == expected
 
 
-@pytest.mark.parametrize("document", ["parts", "settings"])
+@pytest.mark.parametrize("document", ["parts", "settings", "architecture"])
 def test_no_cell_of_a_table_is_longer_than_a_line(document):
     page = (ROOT / "docs" / f"{document}.md").read_text(encoding="utf-8")
     rows = [line for line in page.splitlines() if line.startswith("|")]
