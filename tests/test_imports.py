@@ -3,6 +3,7 @@ left.
 """
 
 import ast
+import importlib.util
 import re
 import subprocess
 import sys
@@ -60,6 +61,23 @@ THIRD_PARTY = {
         "tomli_w",
     },
 }
+
+
+def test_the_architecture_draws_these_rows():
+    """The text, and the drawings that are made from it."""
+    tools = ROOT.parents[1] / "tools" / "drawings.py"
+    spec = importlib.util.spec_from_file_location("drawings", tools)
+    assert spec is not None
+    assert spec.loader is not None
+    drawings = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(drawings)
+
+    page = (drawings.DOCS / "architecture.md").read_text(encoding="utf-8")
+    assert [names for names, _ in drawings.rooms_of(page)] == ROWS
+    for name, drawn in (("rooms", drawings.draw_rooms(page)), ("round", drawings.draw_round())):
+        assert (drawings.DOCS / "images" / f"{name}.svg").read_text(encoding="utf-8") == drawn
+    files = {file for steps in (drawings.DECIDED, drawings.LEARNED) for *_, file in steps}
+    assert all((ROOT / file).exists() for file in files)
 
 
 def imports_of(path: Path) -> set[str]:

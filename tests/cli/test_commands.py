@@ -584,9 +584,9 @@ def test_version_and_bare_call_answer(capsys):
     ).items()
     status, out, _ = answer(capsys, "list", "parts", "planner", "--json")
     assert status == 0
-    settings = {row["name"]: row["settings"] for row in json.loads(out)}
-    assert settings["paper"].startswith("epsilon = 0.02")
-    assert settings["fixed"].startswith("num_samples = 40")
+    first = {row["name"]: row["settings"][0] for row in json.loads(out)}
+    assert (first["paper"]["key"], first["paper"]["default"]) == ("epsilon", "0.02")
+    assert (first["fixed"]["key"], first["fixed"]["default"]) == ("num_samples", "40")
     status, out, _ = answer(capsys, "list", "arms", "--json")
     assert status == 0
     assert {

@@ -79,7 +79,7 @@ class Radio(Checked, Timed):
     extra_loss_db: Annotated[float, DECIBELS, "walls, bodies, cables"] = 0.0
     indoor: Annotated[
         bool,
-        "UEs are indoors: shadows and fading of Table 7.5-6, O2I; extra_loss_db is for the walls",
+        "shadows and fading of indoor UEs, Table 7.5-6, O2I; walls: extra_loss_db",
     ] = False
     line_of_sight: Annotated[Literal["by-place", "always", "never"], "which UEs have one"] = (
         "by-place"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autofl.cli.screen import say, show_table
+from autofl.cli.screen import say, show_entry, show_table
 from autofl.cli.shared import Json, print_json
 from autofl.errors import AutoFLError
 from autofl.report.table import Table
@@ -52,10 +52,23 @@ def _parts(as_json: bool, kind: str | None = None) -> None:
 
     if kind is not None and kind not in PARTS:
         raise AutoFLError(f"{kind}: no such kind of part; there are {', '.join(PARTS)}")
-    rows = describe_parts([known for known in PARTS if kind in (None, known)])
-    _show(["kind", "name", "what", "settings"], rows, as_json)
-    if not as_json:
-        say("name your own as module:object, for example --planner my_plans:Greedy")
+    parts = describe_parts([known for known in PARTS if kind in (None, known)])
+    if as_json:
+        print_json(
+            [
+                {**part._asdict(), "settings": [setting._asdict() for setting in part.settings]}
+                for part in parts
+            ]
+        )
+        return
+
+    # A list reads better than a table: most parts have no setting, some have twenty.
+    for part in parts:
+        show_entry(f"{part.kind} {part.name}: {part.what}")
+        for key, default, allowed, meaning in part.settings:
+            bounds = "" if allowed == "–" else f" ({allowed})"
+            show_entry(f"{key} = {default}{bounds}: {meaning}", indent=4)
+    say("name your own as module:object, for example --planner my_plans:Greedy")
 
 
 def _settings(as_json: bool) -> None:

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from textwrap import fill
 
 from autofl.report.progress import QUIET, USUAL, VERBOSE, ProgressBar, Shown, say, speak, wrapped
 from autofl.report.table import Table, printable
 
-__all__ = ["DownloadBar", "ProgressBar", "Stages", "say", "show_line", "show_table"]
+__all__ = ["DownloadBar", "ProgressBar", "Stages", "say", "show_entry", "show_line", "show_table"]
 
 MOST_ROWS = 50
 PLAIN = {
@@ -115,6 +116,12 @@ def show_table(table: Table) -> None:
 def show_line(text: str) -> None:
     """A result in words, on standard output below its table; --quiet keeps it."""
     print(f"\n{printable(wrapped(text))}")
+
+
+def show_entry(text: str, indent: int = 0) -> None:
+    """An entry of a list on standard output; its further lines are indented by four more."""
+    width = shutil.get_terminal_size().columns
+    print(fill(text, width, initial_indent=" " * indent, subsequent_indent=" " * (indent + 4)))
 
 
 class Stages(Shown):

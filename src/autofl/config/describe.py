@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
@@ -12,6 +12,24 @@ from autofl.config.quantity import PerUE
 from autofl.config.settings import Settings
 from autofl.ranges import Setting
 from autofl.registry import PARTS, Kind, find
+
+
+class DescribedSetting(NamedTuple):
+    """A setting of a part; `allowed` is its range or its choices."""
+
+    key: str
+    default: str
+    allowed: str
+    meaning: str
+
+
+class DescribedPart(NamedTuple):
+    """A part, what it is, and its settings."""
+
+    kind: str
+    name: str
+    what: str
+    settings: list[DescribedSetting]
 
 
 def describe() -> list[tuple[str, str, str]]:
@@ -29,24 +47,26 @@ def describe() -> list[tuple[str, str, str]]:
     return rows
 
 
-def describe_parts(kinds: Sequence[Kind] = tuple(PARTS)) -> list[tuple[str, str, str, str]]:
-    """Kind, name, label and settings (with default, range and meaning) of every part of these kinds."""
-    rows: list[tuple[str, str, str, str]] = []
+def describe_parts(kinds: Sequence[Kind] = tuple(PARTS)) -> list[DescribedPart]:
+    """Every part of these kinds, with its settings."""
+    rows = []
     for kind in kinds:
         for name in PARTS[kind]:
             part = find(kind, name)
             settings = [
-                _said(key, setting) for key, setting in part.settings.items() if setting.meaning
+                _described(key, setting)
+                for key, setting in part.settings.items()
+                if setting.meaning
             ]
-            rows.append((kind, name, part.label, "; ".join(settings) or "–"))
+            rows.append(DescribedPart(kind, name, part.label, settings))
     return rows
 
 
-def _said(key: str, setting: Setting) -> str:
-    """A setting with its default, its range and what it means: such as "share = 0.05, > 0 and <= 1 (...)"."""
-    default = "" if setting.is_needed else f" = {_text(setting.default)}"
-    allowed = "" if setting.range is None else f", {setting.range}"
-    return f"{key}{default}{allowed} ({setting.meaning})"
+def _described(key: str, setting: Setting) -> DescribedSetting:
+    default = "needed" if setting.is_needed else _text(setting.default)
+    allowed = "" if setting.range is None else str(setting.range)
+    choices = ", ".join(map(str, setting.choices))
+    return DescribedSetting(key, default, allowed or choices or "–", setting.meaning)
 
 
 def describe_arms() -> list[tuple[str, str, str, str, str]]:

@@ -109,7 +109,7 @@ class CellSettings(Section):
         None,
         gt=LEAST,
         le=1e15,
-        description="[Hz] that the UEs of a round have together, their bandwidths being shares; default: their sum",
+        description="[Hz] that the UEs of a round share, by their bandwidths; default: their sum",
     )
     noise_dbm_per_hz: float = Field(-174.0, ge=-300, le=100, description="N0 [dBm/Hz]")
     noise_figure_db: float = Field(0.0, ge=0, le=100, description="of the base station [dB]")
@@ -207,7 +207,7 @@ class KnowledgeSettings(Section):
         None,
         gt=0,
         lt=1,
-        description="probability of outage: planners back off by that quantile of the error; default: they do not",
+        description="probability of outage for which planners leave a margin; default: no margin",
     )
 
 
@@ -238,11 +238,11 @@ class DataSettings(Section):
     concentration: float = Field(0.5, ge=1e-3, le=1e6, description="of the Dirichlet law")
     values: Literal["auto", "pixels", "table", "ids"] = Field(
         "auto",
-        description="what samples hold; auto: bytes are pixels, floating vectors a table, the rest as it is",
+        description="what samples hold; auto: bytes are pixels, floating vectors a table",
     )
     standardise: bool = Field(
         True,
-        description="scale pixels and columns to mean 0, deviation 1; false: only pixels, to the range 0 to 1",
+        description="scale to mean 0, deviation 1; false: pixels to 0..1, tables as they are",
     )
 
     @model_validator(mode="after")
@@ -321,7 +321,7 @@ def _of(low: float, high: float, *, above: bool = False) -> Any:
     return BeforeValidator(checked)
 
 
-BY_DEFAULT = "auto: found by the rule of docs/step-sizes.md, the default with the planner joint; else the paper's"
+BY_DEFAULT = "auto: docs/step-sizes.md, the default of planner joint; else the paper's"
 
 
 class LearningSettings(Section):
@@ -347,11 +347,11 @@ class LearningSettings(Section):
     )
     split: list[float] | None = Field(
         None,
-        description="shares of d for inner, outer and Hessian batch, such as [0.1, 0.8, 0.1]; default thirds",
+        description="shares of d for the inner, outer and Hessian batch; default thirds",
     )
     batches: Literal["disjoint", "independent"] | None = Field(
         None,
-        description="the three batches of a step share no sample (default), or are drawn independently",
+        description="whether the three batches of a step may share samples; default: disjoint",
     )
     guard: Annotated[StepSize, _of(0, 1e6)] = Field(
         None,
@@ -444,7 +444,7 @@ class DeploySettings(Section):
 
     transport: Literal["stream", "messages"] = Field(
         "stream",
-        description="stream: one connection per device, messages if its port cannot be reached; messages: Flower's",
+        description="stream: one per device, messages if its port is closed; messages: Flower's",
     )
     port: int = Field(
         0,
@@ -540,7 +540,7 @@ class CheckSettings(Section):
         0.995,
         ge=0,
         lt=1,
-        description="updates that differ from the others' mean as evenly as this (a cosine) are left out; 0: off",
+        description="updates that differ from the mean this evenly (a cosine) are left out; 0: off",
     )
 
 

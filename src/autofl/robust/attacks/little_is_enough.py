@@ -33,7 +33,7 @@ class LittleIsEnough(Checked):
     z: Annotated[
         float | None,
         Range(),
-        "standard deviations from the mean; default: as in the paper, by the number of liars",
+        "standard deviations from the mean; default: its paper's, by how many lie",
     ] = None
     spread: Annotated[
         float,
