@@ -174,6 +174,16 @@ def test_simulation_needs_no_settings_library_and_no_command_line():
     assert done.stdout.strip() == "[]"
 
 
+def test_the_folders_of_tests_are_the_rooms_they_test():
+    """But for three: promises to all parts, slow versions of fast code, and faults of all rooms."""
+    studies = ROOT.parent / "autofl_paper"
+    folders = {path.parent.relative_to(TESTS) for path in TESTS.rglob("*.py")} - {Path()}
+    rooms = {path.parent.relative_to(ROOT) for path in ROOT.rglob("*.py")}
+    rooms |= {"paper" / path.parent.relative_to(studies) for path in studies.rglob("*.py")}
+    of_all = {"contracts", "reference", "faults"}
+    assert {folder for folder in folders - rooms if folder.parts[0] not in of_all} == set()
+
+
 NOT_BY_MAKE_TEST = {
     **dict.fromkeys(("autofl.deploy", "flwr", "grpc", "cryptography"), "flwr"),
     **dict.fromkeys(("autofl.explore", "fastapi", "uvicorn"), "fastapi"),
