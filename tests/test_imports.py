@@ -114,6 +114,7 @@ def test_the_library_knows_nothing_of_the_paper_s_studies():
     ]
 
 
+@pytest.mark.slow
 def test_our_own_commands_start_without_those_of_the_studies():
     code = (
         "import sys; from autofl.cli.main import run; run(['plan']);"
@@ -130,6 +131,7 @@ def loaded_by(*modules: str) -> set[str]:
     return set(done.stdout.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module",
     [
@@ -147,6 +149,7 @@ def test_the_networks_side_of_a_round_loads_neither_torch_nor_scipy(module):
     assert not {"torch", "scipy", "matplotlib"} & loaded_by(module)
 
 
+@pytest.mark.slow
 def test_every_part_that_planning_may_name_loads_no_torch():
     kinds = ("planner", "channel", "selection", "compressor")
     modules = {entry.target.partition(":")[0] for kind in kinds for entry in PARTS[kind].values()}
@@ -154,6 +157,7 @@ def test_every_part_that_planning_may_name_loads_no_torch():
     assert "torch" not in loaded_by(*sorted(modules))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PARTS["planner"])
 def test_planning_loads_neither_torch_nor_scipy(name):
     code = (
@@ -165,6 +169,7 @@ def test_planning_loads_neither_torch_nor_scipy(name):
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_simulation_needs_no_settings_library_and_no_command_line():
     code = (
         "import sys, autofl.core.simulation, autofl.evaluation;"

@@ -52,6 +52,7 @@ def one_by_one(updates, params):
 WEIGHT = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("local_steps", [1, 3])
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_engine_equals_the_loop(problem, name, local_steps):
