@@ -528,6 +528,7 @@ def test_the_pilots_that_come_along_serve_both_kinds_of_digits():
         assert found.outside == []
 
 
+@pytest.mark.slow
 def test_a_forecast_loads_no_torch():
     code = (
         "import sys; from autofl.cli.main import run; status = run(['plan', '--target', '0.85', '--json']);"
