@@ -16,6 +16,8 @@ from autofl.models import build, lenet5, mlp, params_of
 from autofl.rng import stream
 from reference.updates import ALGORITHMS, NUM_SAMPLES, UE, InMemory, received
 
+pytestmark = pytest.mark.slow
+
 # float64 sums in another order: a few ulp of the largest terms. float32: the same, 2^29 times
 # coarser.
 TOLERANCE = {
@@ -52,7 +54,6 @@ def one_by_one(updates, params):
 WEIGHT = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("local_steps", [1, 3])
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_engine_equals_the_loop(problem, name, local_steps):

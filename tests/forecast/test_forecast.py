@@ -84,6 +84,7 @@ def made_up(path, **other):
     return path
 
 
+@pytest.mark.slow
 def test_a_forecast_counts_rounds_time_and_energy_of_the_network(tmp_path):
     settings = autofl.load_settings(
         overrides=["planner.name=fixed", "planner.num_samples=8", "planner.power=max", "cell.distance=50",
