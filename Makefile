@@ -1,5 +1,6 @@
 # make demo   sets up and compares the five algorithms on MNIST-5k
 # make test   sets up and runs the tests
+# make quick  sets up and runs the tests without those marked slow, in less than a minute
 # make flower  sets up with the extras flower and ray, runs the tests of deployments with the other version of Flower
 # make coverage  the same in one process, without the tests marked deploy, with the share of lines that were run
 # make lint   sets up and runs ruff and mypy
@@ -17,7 +18,7 @@
 # make liars  measures what each aggregator withstands, writes docs/reliability-aggregation.md
 # make decisions  measures what each decision of the joint planner is worth, writes docs/decisions.md; OLD=a checkout of 724498f
 # make screenshots  draws the pictures of docs/explore.md, in chromium; EXTRAS=demo,browser
-.PHONY: setup demo test flower coverage lint hashes bench allocation radio faults fuzz soak fault-deploy messages liars decisions reproduction docs screenshots clean
+.PHONY: setup demo test quick flower coverage lint hashes bench allocation radio faults fuzz soak fault-deploy messages liars decisions reproduction docs screenshots clean
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -49,6 +50,9 @@ coverage: setup
 
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+quick: setup
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
 flower:
 	$(MAKE) setup EXTRAS=demo$(comma)dev$(comma)flower$(comma)ray

@@ -164,7 +164,7 @@ SEEN: list[tuple[str, list[str]]] = [
     (
         "Ctrl-C while the workers of a comparison import",
         [
-            "records/test_runs.py::test_a_comparison_interrupted_while_its_workers_still_import_ends_without_a_traceback"
+            "jobs/test_runs.py::test_a_comparison_interrupted_while_its_workers_still_import_ends_without_a_traceback"
         ],
     ),
     (

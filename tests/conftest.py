@@ -3,6 +3,8 @@ them.
 """
 
 import os
+import re
+from pathlib import Path
 
 # The tests run small products by the thousand; a second thread only waits for the first.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -13,6 +15,15 @@ import torch
 
 from autofl.data import ByLabels, Dataset, find, load
 from autofl.data.federated import FederatedData, federate
+
+WHOLE_FILE_IS_SLOW = re.compile(r"^pytestmark = .*pytest\.mark\.slow", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`make quick` does not even import a file whose tests are all slow."""
+    if config.option.markexpr != "not slow" or collection_path.suffix != ".py":
+        return None
+    return bool(WHOLE_FILE_IS_SLOW.search(collection_path.read_text(encoding="utf-8"))) or None
 
 
 @pytest.fixture(scope="session")

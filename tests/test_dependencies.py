@@ -182,6 +182,7 @@ def test_builds_of_torch_without_cuda_are_of_its_version_and_in_the_list():
     assert PINS["torch"].hashes >= set(CPU_TORCH.values())
 
 
+@pytest.mark.slow
 def test_a_file_with_its_hash_is_installed_and_one_flipped_digit_is_refused(tmp_path, target):
     sha256 = make_wheel(tmp_path, "tiny", "1")
     refused = pip_install([pin("tiny", "1", flipped(sha256))])
@@ -201,6 +202,7 @@ def test_a_file_without_a_hash_is_refused(tmp_path, target):
     assert "Hashes are required in --require-hashes mode" in refused.stderr
 
 
+@pytest.mark.slow
 def test_torch_without_cuda_is_preferred_but_never_unchecked(tmp_path, target):
     plain = make_wheel(tmp_path, "torch", "9.9")
     install_torch(pin("torch", "9.9", plain))

@@ -14,6 +14,8 @@ from autofl.config import load_settings
 from autofl.config.describe import describe
 from autofl.jobs.run import run
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 
 

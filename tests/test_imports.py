@@ -132,6 +132,7 @@ def test_the_library_knows_nothing_of_the_paper_s_studies():
     ]
 
 
+@pytest.mark.slow
 def test_our_own_commands_start_without_those_of_the_studies():
     code = (
         "import sys; from autofl.cli.main import run; run(['plan']);"
@@ -148,6 +149,7 @@ def loaded_by(*modules: str) -> set[str]:
     return set(done.stdout.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module",
     [
@@ -165,6 +167,7 @@ def test_the_networks_side_of_a_round_loads_neither_torch_nor_scipy(module):
     assert not {"torch", "scipy", "matplotlib"} & loaded_by(module)
 
 
+@pytest.mark.slow
 def test_every_part_that_planning_may_name_loads_no_torch():
     kinds = ("planner", "channel", "selection", "compressor")
     modules = {entry.target.partition(":")[0] for kind in kinds for entry in PARTS[kind].values()}
@@ -172,6 +175,7 @@ def test_every_part_that_planning_may_name_loads_no_torch():
     assert "torch" not in loaded_by(*sorted(modules))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PARTS["planner"])
 def test_planning_loads_neither_torch_nor_scipy(name):
     code = (
@@ -183,6 +187,7 @@ def test_planning_loads_neither_torch_nor_scipy(name):
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_simulation_needs_no_settings_library_and_no_command_line():
     code = (
         "import sys, autofl.core.simulation, autofl.evaluation;"
@@ -190,6 +195,16 @@ def test_simulation_needs_no_settings_library_and_no_command_line():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_folders_of_tests_are_the_rooms_they_test():
+    """But for three: promises to all parts, slow versions of fast code, and faults of all rooms."""
+    studies = ROOT.parent / "autofl_paper"
+    folders = {path.parent.relative_to(TESTS) for path in TESTS.rglob("*.py")} - {Path()}
+    rooms = {path.parent.relative_to(ROOT) for path in ROOT.rglob("*.py")}
+    rooms |= {"paper" / path.parent.relative_to(studies) for path in studies.rglob("*.py")}
+    of_all = {"contracts", "reference", "faults"}
+    assert {folder for folder in folders - rooms if folder.parts[0] not in of_all} == set()
 
 
 NOT_BY_MAKE_TEST = {

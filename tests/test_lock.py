@@ -9,6 +9,8 @@ import pytest
 from autofl.errors import AutoFLError
 from autofl.lock import FolderLock, Locked, is_locked, locked, overrule
 
+pytestmark = pytest.mark.slow
+
 HOLD = "import sys; from autofl.lock import FolderLock; lock = FolderLock(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
 
 

@@ -12,6 +12,8 @@ import pytest
 
 pytest.importorskip("hatchling", reason="needs hatchling, which make setup installs")
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 PACKAGES = {
     str(path.relative_to(ROOT / "src"))

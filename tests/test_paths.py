@@ -31,6 +31,8 @@ from autofl.report.plots import plot, plot_runs, save
 from autofl_paper.theory import page as theory
 from reference.runs import written
 
+pytestmark = pytest.mark.slow
+
 
 class Place:
     """A path of a user's own kind."""

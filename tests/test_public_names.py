@@ -121,6 +121,7 @@ def test_what_a_user_gives_as_lists_comes_out_as_arrays():
     assert names["arrives"].shape == (3,)
 
 
+@pytest.mark.slow
 def test_every_public_name_has_a_type(tmp_path):
     """mypy --strict finds no error, and no name that is `Any` itself; `Any` inside a type, as NumPy
     has, is fine.

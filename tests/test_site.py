@@ -24,6 +24,8 @@ from autofl.network import Cell
 from reference.joint_pilots import write as write_pilots
 from reference.waiting import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]

@@ -15,6 +15,7 @@ from autofl.models import loss_of
 from reference.one_weight import batch_of, quadratic
 
 
+@pytest.mark.slow
 def test_the_global_model_is_fedavg_s_and_its_own_is_drawn_to_it():
     ditto, sent = Ditto(0.5, pull=1.0), {"w": torch.tensor([0.0])}
     update, own = ditto.client_step(quadratic, sent, batch_of(1), ditto.client_init(sent))

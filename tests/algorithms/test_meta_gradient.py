@@ -172,6 +172,7 @@ def first_step_of_digits(dtype, num_samples, seed):
     return loss_of(model), params_of(model, dtype), each
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("num_samples", [50, 5])
 def test_the_finite_difference_is_nearer_to_the_exact_variant_than_no_hessian_is(num_samples, seed):

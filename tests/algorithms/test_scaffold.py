@@ -68,6 +68,7 @@ def play(rule, rounds, steps=10):
     return state.params["w"].item()
 
 
+@pytest.mark.slow
 def test_it_ends_at_the_optimum_where_fedavg_does_not():
     # The sum of both gradients is zero at (1 * 0 + 4 * 10) / 5 = 8.
     assert play(Scaffold(0.05, participation=1.0), 400) == pytest.approx(8.0, rel=1e-6)

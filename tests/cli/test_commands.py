@@ -76,6 +76,7 @@ def test_plan_shows_a_table_with_the_same_numbers(capsys):
     assert f"round time {json.loads(plan)['round_time']:.4g} s; " in out
 
 
+@pytest.mark.slow
 def test_plan_starts_fast_and_without_torch_scipy_or_matplotlib():
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     code = (
@@ -167,6 +168,7 @@ def test_scenarios_are_listed_and_serve_as_a_base(capsys, tmp_path):
     assert (status, "give no file" in err) == (2, True)
 
 
+@pytest.mark.slow
 def test_simulate_then_report_without_training(capsys, tmp_path):
     status, out, err = answer(capsys, "simulate", "--out", tmp_path / "run", *QUICK, "--json")
     assert status == 0
@@ -183,6 +185,7 @@ def test_simulate_then_report_without_training(capsys, tmp_path):
     assert (tmp_path / "report" / "report.md").read_text().startswith("# AutoFL: ")
 
 
+@pytest.mark.slow
 def test_compare_ends_with_a_table_of_all_four(capsys, tmp_path):
     status, out, err = answer(capsys, "compare", "--seeds", 2, "--out", tmp_path, *QUICK)
     assert status == 0
@@ -194,6 +197,7 @@ def test_compare_ends_with_a_table_of_all_four(capsys, tmp_path):
     assert "--force" in err
 
 
+@pytest.mark.slow
 def test_results_go_to_the_next_free_folder(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
@@ -204,6 +208,7 @@ def test_results_go_to_the_next_free_folder(capsys, tmp_path, monkeypatch):
     ]
 
 
+@pytest.mark.slow
 def test_own_arrays_and_an_own_partition_can_be_simulated(capsys, tmp_path, rng):
     import numpy as np
 
@@ -237,6 +242,7 @@ def own_data(tmp_path, rng):
     return [word for setting in settings for word in ("--set", setting)]
 
 
+@pytest.mark.slow
 def test_analyze_holds_theory_against_a_run(capsys, tmp_path, own_data):
     few = ("--samples", 8, "--steps", 12, "--points", 2)
     status, out, err = answer(
@@ -262,6 +268,7 @@ def test_analyze_holds_theory_against_a_run(capsys, tmp_path, own_data):
         assert constant["low"] <= constant["value"] <= constant["high"]
 
 
+@pytest.mark.slow
 def test_pilots_serve_a_forecast(capsys, tmp_path, own_data):
     file = tmp_path / "my pilots.json"
     status, out, err = answer(
@@ -287,6 +294,7 @@ def test_pilots_serve_a_forecast(capsys, tmp_path, own_data):
 JOINT = ("--planner", "joint", "--set", "cell.num_ue=2")
 
 
+@pytest.mark.slow
 def test_the_joint_planner_chooses_and_says_so(capsys, tmp_path):
     file = write(tmp_path / "joint.json", "cell.num_ue=2")
     status, out, err = answer(capsys, "plan", *JOINT, "--target", 0.85, "--pilots", file)
@@ -332,6 +340,7 @@ def test_the_joint_planner_chooses_and_says_so(capsys, tmp_path):
     assert certificate["residual"] < 1e-6
 
 
+@pytest.mark.slow
 def test_the_command_that_a_plan_prints_runs_what_was_planned(capsys, tmp_path):
     """Cell file, data, model and the shared band too: a copy of the line in a shell is enough."""
     file = tmp_path / "my cell.toml"
@@ -424,6 +433,7 @@ def test_what_binds_each_ue_is_told_for_one_round_too(capsys):
     assert answer(capsys, "plan", *JOINT, "--set", "planner.band=false")[0] == 0
 
 
+@pytest.mark.slow
 def test_a_choice_loads_no_torch(tmp_path):
     file = write(tmp_path / "joint.json", "cell.num_ue=2")
     code = (
@@ -604,6 +614,7 @@ def test_an_old_name_of_a_command_is_told_its_new_one(capsys, what):
     assert answer(capsys, what, "--json") == (2, "", told)
 
 
+@pytest.mark.slow
 def test_arms_of_one_s_own_are_files_in_a_comparison(capsys, tmp_path, monkeypatch):
     """What all arms share is set once; an arm without such a setting leaves it out."""
     monkeypatch.chdir(tmp_path)
@@ -630,6 +641,7 @@ def test_arms_of_one_s_own_are_files_in_a_comparison(capsys, tmp_path, monkeypat
     assert Path("again/ues.csv").read_bytes() == Path("both/mine-seed1/ues.csv").read_bytes()
 
 
+@pytest.mark.slow
 def test_two_rules_of_one_name_from_two_modules_stay_apart(tmp_path, monkeypatch, capsys):
     for module in ("rule_a", "rule_b"):
         (tmp_path / f"{module}.py").write_text(
@@ -670,6 +682,7 @@ def test_own_code_that_fails_ends_in_one_line(tmp_path, monkeypatch, capsys):
         assert "\n" not in said
 
 
+@pytest.mark.slow
 def test_with_pilots_there_is_one_plan_and_the_forecast_says_what_of(capsys, tmp_path):
     """The round in the table goes by the pace of the pilots, as the choice does."""
     file = write(tmp_path / "joint.json", "cell.num_ue=2")
@@ -686,6 +699,7 @@ def test_with_pilots_there_is_one_plan_and_the_forecast_says_what_of(capsys, tmp
     assert "forecast of the adapted accuracy of mlp on mnist5k" in err
 
 
+@pytest.mark.slow
 def test_pilots_of_a_radio_cell_run_and_a_target_out_of_reach_is_told(capsys, tmp_path, own_data):
     radio = ("--set", "channel.name=radio", "--set", "link.name=nr-64qam", *QUICK, *own_data)
     status, _, err = answer(
@@ -695,6 +709,7 @@ def test_pilots_of_a_radio_cell_run_and_a_target_out_of_reach_is_told(capsys, tm
     assert "of 9 pilots reach 1 (the best comes to" in err
 
 
+@pytest.mark.slow
 def test_pilots_that_do_not_come_nearer_to_their_target_end_early(capsys, tmp_path, own_data):
     slow = (
         "--set",
@@ -732,6 +747,7 @@ def test_a_planner_is_named_along_with_settings_that_only_it_has(capsys, arm):
     assert {ue["num_samples"] for ue in json.loads(out)["ues"]} <= {0, 7}
 
 
+@pytest.mark.slow
 def test_every_door_plans_the_same_rounds_as_a_plan(capsys, tmp_path, own_data):
     """By --planner, by a settings file, in a comparison: the joint planner decides what `autofl
     plan` shows.

@@ -10,6 +10,8 @@ import pytest
 from autofl.cli.main import run as run_cli
 from autofl.records import find_runs, read_manifest, read_run
 
+pytestmark = pytest.mark.slow
+
 QUICK = [
     "stop.rounds=8",
     "evaluation.every=4",

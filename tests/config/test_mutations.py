@@ -15,6 +15,8 @@ from autofl.cli.main import run as run_cli
 from autofl.config import dump_settings, load_settings
 from autofl.config.describe import describe
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))
 BASES = [
     tomllib.loads(dump_settings(load_settings().resolved())),

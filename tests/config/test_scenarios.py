@@ -37,6 +37,7 @@ def test_most_ues_take_part(name, planner):
     assert made.round.plan.feasible.mean() >= (0.6 if name == "uma-phones" else 0.8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_plan_for_a_target_is_chosen_in_each(name):
     settings = load_settings(scenario=name, overrides=["planner.name=joint", "data.name=mnist"])

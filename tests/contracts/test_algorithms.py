@@ -16,6 +16,8 @@ from autofl.models import build, lenet5, mlp, params_of
 from autofl.rng import stream
 from reference.updates import ALGORITHMS, NUM_SAMPLES, UE, InMemory, received
 
+pytestmark = pytest.mark.slow
+
 # float64 sums in another order: a few ulp of the largest terms. float32: the same, 2^29 times
 # coarser.
 TOLERANCE = {

@@ -21,6 +21,8 @@ from autofl.models import build, lenet5, params_of
 from autofl.rng import stream
 from reference.updates import ALGORITHMS, NUM_SAMPLES, UE, InMemory
 
+pytestmark = pytest.mark.slow
+
 WEIGHT = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
 # How far apart two updates may be, over the update's length: sums of some 10^3 terms that cancel,
 # in another order.

@@ -255,6 +255,7 @@ def test_the_law_of_a_channel_is_that_of_its_gains(name, tmp_path):
 # ---- selection ----
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names("selection"))
 def test_ues_are_selected_as_often_as_their_probability_says(name):
     selection, cell = find("selection", name).build({}, CONTEXT), cell_of()
@@ -561,6 +562,7 @@ def test_the_server_keeps_what_it_sends_in_one_form(small, name):
 # ---- whole runs ----
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "name"),
     [

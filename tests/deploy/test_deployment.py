@@ -24,7 +24,7 @@ from autofl.records import read_run, read_weights
 from autofl.records.run import UE_TABLE
 from reference.waiting import PATIENCE
 
-pytestmark = pytest.mark.deploy
+pytestmark = [pytest.mark.deploy, pytest.mark.slow]
 
 PLAN = [name for name in UE_TABLE if name not in (*LIMITS, "decoded")]
 SETTINGS = [

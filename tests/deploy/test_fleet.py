@@ -40,6 +40,8 @@ from autofl.report.about import title_of
 from autofl.report.runs import unheard_words
 from deploy.loopback import Lines, Loopback, make_nodes, node_of
 
+pytestmark = pytest.mark.slow
+
 NUM_UE = 4
 TABLE = {
     "cell": {"num_ue": NUM_UE},

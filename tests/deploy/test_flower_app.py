@@ -29,6 +29,8 @@ from autofl.records.run import UE_TABLE
 from deploy.loopback import Loopback
 from reference.waiting import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 APP = Path(__file__).parents[2] / "examples" / "flower_app"
 NUM_UE = 2
 SETTINGS = f"cell.num_ue = {NUM_UE}\nstop.rounds = 1\ndeploy.join = 300\ndeploy.deadline = 300\n"

@@ -15,6 +15,8 @@ from autofl.experiments.build import build_simulation
 from autofl.records import DeviceRecord
 from deploy.test_fleet import deployed, nodes, settings_of
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["nodes"]
 
 

@@ -24,6 +24,8 @@ from autofl.deploy import invitations
 from autofl.deploy.invitations import Invitations
 from autofl.deploy.post import Expected, Post
 
+pytestmark = pytest.mark.slow
+
 BAD = b"ConfigRecord  5\x00\xff\xff\xff\xff\xff"
 """An object that Flower's store takes and that its grid cannot read."""
 LIES, NODES = 2, (1, 2, 3)

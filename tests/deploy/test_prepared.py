@@ -22,6 +22,8 @@ from autofl.deploy.status import status
 from autofl.errors import AutoFLError
 from autofl.records import RunWriter, read_run
 
+pytestmark = pytest.mark.slow
+
 
 def settings_of(num_ue=3, **cell):
     return parse_settings({"cell": {"num_ue": num_ue, **cell}})

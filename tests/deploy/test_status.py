@@ -31,6 +31,8 @@ from autofl.version import __version__
 from deploy.loopback import make_nodes, node_of
 from deploy.test_fleet import NUM_UE, at_training, changed, deployed, settings_of
 
+pytestmark = pytest.mark.slow
+
 
 def test_status_says_how_far_the_newest_run_is_and_who_is_left_out_and_why(few_digits, tmp_path):
     partition = few_digits.partition(ByLabels(5), NUM_UE, seed=1)

@@ -49,6 +49,8 @@ from deploy.loopback import Lines, Loopback, make_nodes, node_of
 from deploy.test_fleet import NUM_UE, deployed, digest, settings_of
 from reference.waiting import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 NODES = {ue: node_of(ue) for ue in range(NUM_UE)}
 
 

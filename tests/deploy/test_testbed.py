@@ -25,6 +25,8 @@ from autofl.records import read_run
 from deploy.test_deployment import autofl, manifest, sets, wait_for
 from reference.waiting import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 Testbed.__test__ = False  # no class of tests
 ROOT = Path(__file__).parents[2]
 

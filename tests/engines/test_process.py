@@ -10,6 +10,8 @@ import torch
 
 from autofl.engines import use_machine
 
+pytestmark = pytest.mark.slow
+
 PAGES = """
 import resource, torch
 from autofl.engines import use_machine

@@ -19,6 +19,8 @@ from autofl.evaluation import Evaluator
 from autofl.models import lenet5, mlp, outputs, params_of
 from reference.updates import ALGORITHMS, NUM_SAMPLES, UE
 
+pytestmark = pytest.mark.slow
+
 WEIGHT = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
 SHAPE = {1: (784,), 2: (28, 28), 3: (1, 28, 28)}
 

@@ -21,6 +21,8 @@ from autofl.models import build, mlp, params_of
 from autofl.rng import stream
 from reference.updates import NUM_SAMPLES, UE, InMemory
 
+pytestmark = pytest.mark.slow
+
 ENGINES = ("loop", "vmap", "low_rank")
 LENGTH = {"outer_lr": np.inf, "longest_step": 0.3, "lr_decay": 1.0}
 RULED = {

@@ -96,6 +96,7 @@ def test_a_cell_of_many_asks_a_sample():
     assert row.reason.startswith("a sample of so many")
 
 
+@pytest.mark.slow
 def test_the_run_folder_its_report_and_its_settings_read_back_have_the_same_reasons(tmp_path):
     settings = load_settings(overrides=[*JOINT, "evaluation.train_samples=20"])
     rows = [list(row) for row in decisions_of(settings.resolved())]
@@ -111,6 +112,7 @@ def test_the_run_folder_its_report_and_its_settings_read_back_have_the_same_reas
         assert all(row[0] in text and row[2] in text for row in rows)
 
 
+@pytest.mark.slow
 def test_in_one_comparison_each_algorithm_has_its_own_ues_and_its_file_resumes_to_the_same(
     tmp_path,
 ):

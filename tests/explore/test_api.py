@@ -29,6 +29,8 @@ from autofl.explore.guard import MOST_BODY
 from autofl.explore.planning import Coming, table_of
 from autofl.records import read_run
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TOKEN, PORT = "a-token", 8117
 HOST = f"http://127.0.0.1:{PORT}"

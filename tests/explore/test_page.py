@@ -24,6 +24,8 @@ from PIL import Image
 
 from autofl.cli.main import run as run_cli
 
+pytestmark = pytest.mark.slow
+
 PATIENCE = 600_000
 """Milliseconds for what a loaded machine does in one second."""
 SLIDERS = (

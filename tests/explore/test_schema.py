@@ -27,6 +27,8 @@ from autofl.explore.app import make_app
 from autofl.explore.launch import Launcher
 from autofl.explore.planning import SECTIONS, VALUES
 
+pytestmark = pytest.mark.slow
+
 TOKEN, PORT = "a-token", 8117
 CHECKS = [
     not_a_server_error,

@@ -11,6 +11,8 @@ import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra explore")
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):

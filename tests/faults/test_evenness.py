@@ -67,6 +67,7 @@ def test_honest_updates_that_differ_in_one_direction_are_not_named(noise):
         assert judged(one) == {}
 
 
+@pytest.mark.slow
 def test_with_two_classes_many_samples_and_raw_pixels_no_honest_ue_is_left_out(tmp_path):
     """Threes and eights, unevenly divided: every fourth honest update is more even than the limit."""
     digits, rng = load("mnist5k"), np.random.default_rng(1)
@@ -137,6 +138,7 @@ def test_the_checks_of_a_server_name_it_and_need_no_history():
     assert said[29].startswith("too even")
 
 
+@pytest.mark.slow
 def test_in_a_run_every_liar_is_left_out_in_every_round_and_nobody_else(few_digits):
     settings = load_settings(
         overrides=[
@@ -153,6 +155,7 @@ def test_in_a_run_every_liar_is_left_out_in_every_round_and_nobody_else(few_digi
     assert lied
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["autofl", "autofl-j", "fedavg-1"])
 def test_where_nobody_lies_nobody_is_even(few_digits, algorithm):
     settings = load_settings(

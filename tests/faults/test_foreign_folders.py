@@ -23,6 +23,8 @@ from autofl.records.checkpoints import whole_checkpoints, write_checkpoint
 from autofl.records.checks import sealed
 from autofl.report.table import markdown_text
 
+pytestmark = pytest.mark.slow
+
 SMALL = {
     "cell": {"num_ue": 6},
     "simulation": {"num_selected": 3},

@@ -278,6 +278,7 @@ def test_no_more_than_the_first_five_updates_of_a_ue_are_taken_back():
 ABOUT = {"algorithm": "autofl", "label": "AutoFL", "seed": 1, "version": __version__}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", ["replay", "sign-flip"])
 def test_a_run_with_liars_goes_on_with_the_same_bytes(few_digits, tmp_path, attack):
     settings = load_settings(

@@ -16,7 +16,7 @@ from autofl.records import read_run
 from deploy.test_deployment import autofl, begun, kill, manifest, sets, wait_for
 from reference.waiting import PATIENCE
 
-pytestmark = pytest.mark.deploy
+pytestmark = [pytest.mark.deploy, pytest.mark.slow]
 
 LIAR = 1
 BASIC = [

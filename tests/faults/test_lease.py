@@ -32,6 +32,8 @@ from deploy.loopback import Loopback
 from deploy.test_fleet import config_of, nodes, settings_of  # noqa: F401 - a fixture
 from reference.waiting import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 HOLD = """
 import sys
 from pathlib import Path

@@ -33,6 +33,8 @@ from autofl.rng import stream
 from deploy.loopback import Loopback, make_nodes
 from deploy.test_fleet import NUM_UE, at_training, both, changed, config_of, deployed, settings_of
 
+pytestmark = pytest.mark.slow
+
 LIAR, LIES = 1, 9000 - 7  # UE and node
 
 

@@ -23,6 +23,8 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from fault_messages import fuzz  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 
 def test_broken_messages_are_used_or_refused_and_nothing_else():
     for row in fuzz(200, random.Random(7)):

@@ -41,6 +41,8 @@ from fault_rows import SEEN
 
 import faults
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def dice():

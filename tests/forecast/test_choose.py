@@ -18,6 +18,8 @@ from autofl.forecast.pilot_fit import Pilots
 from autofl.forecast.predict import draw_networks, forecast_of
 from reference.joint_pilots import write
 
+pytestmark = pytest.mark.slow
+
 CELL = ["cell.num_ue=8", "seed=3"]
 QUICK = {"effort": Effort(2, 8)}
 

@@ -84,6 +84,7 @@ def made_up(path, **other):
     return path
 
 
+@pytest.mark.slow
 def test_a_forecast_counts_rounds_time_and_energy_of_the_network(tmp_path):
     settings = autofl.load_settings(
         overrides=["planner.name=fixed", "planner.num_samples=8", "planner.power=max", "cell.distance=50",
@@ -528,6 +529,7 @@ def test_the_pilots_that_come_along_serve_both_kinds_of_digits():
         assert found.outside == []
 
 
+@pytest.mark.slow
 def test_a_forecast_loads_no_torch():
     code = (
         "import sys; from autofl.cli.main import run; status = run(['plan', '--target', '0.85', '--json']);"

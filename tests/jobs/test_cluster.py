@@ -11,7 +11,7 @@ from autofl.experiments.build import build_simulation
 from autofl.jobs.many import run_comparison
 from autofl.jobs.run import run
 
-pytestmark = pytest.mark.deploy
+pytestmark = [pytest.mark.deploy, pytest.mark.slow]
 ray = pytest.importorskip("ray", reason="needs the extra ray")
 
 SMALL = {

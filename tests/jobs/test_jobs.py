@@ -17,6 +17,8 @@ from autofl.jobs.job import Job
 from autofl.jobs.many import run_jobs, run_with_progress
 from autofl.records import read_manifest, read_run
 
+pytestmark = pytest.mark.slow
+
 SMALL = [
     "stop.rounds=3",
     "evaluation.every=3",

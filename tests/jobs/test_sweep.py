@@ -109,6 +109,7 @@ def test_a_round_in_which_nobody_takes_part_has_no_time(capsys, tmp_path):
     assert "round time" not in out
 
 
+@pytest.mark.slow
 def test_a_planned_sweep_loads_no_torch(tmp_path):
     code = (
         "import sys; from autofl.cli.main import run;"
@@ -118,6 +119,7 @@ def test_a_planned_sweep_loads_no_torch(tmp_path):
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_simulated_sweep_goes_on_where_it_stopped(capsys, tmp_path):
     command = ["sweep", "--over", "data.labels=1,5", "--out", tmp_path, *RUN]
     status, out, _ = answer(capsys, *command, "--json")

@@ -14,6 +14,8 @@ from autofl.jobs.run import run
 from autofl.jobs.tuned import Constants, best_of, grid, ranked, times_of, trial_json, tune
 from autofl.results import Results
 
+pytestmark = pytest.mark.slow
+
 SMALL = [
     "cell.num_ue=8",
     "simulation.num_selected=3",

@@ -183,6 +183,7 @@ WORST_CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spread", [0.02, 0.5])
 def test_a_wrong_verdict_among_forty_claims_is_as_rare_as_is_said(spread):
     """Claims at the very edges, where a wrong verdict is likeliest: in 400 tables, each with 12

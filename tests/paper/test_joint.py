@@ -335,6 +335,7 @@ def is_plain(config):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("only_mnist_5k")
 def test_a_small_reproduction_gives_tables_a_picture_and_a_page_and_goes_on(tmp_path, capsys):
     out = tmp_path / "out"

@@ -29,6 +29,7 @@ def shortened(curve, rounds):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("study", ["mnist-iid", "mnist"])
 def test_kstar_does_not_hang_on_the_length_of_a_run_and_the_last_entry_into_the_plateau_does(
     studies, study

@@ -170,6 +170,7 @@ def test_the_page_is_that_of_the_results():
     assert fill(page, blocks, "results/radio/") == page
 
 
+@pytest.mark.slow
 def test_a_small_study_from_the_command_line(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("AUTOFL_DATA", str(tmp_path / "no-data"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "no-cache"))

@@ -11,6 +11,8 @@ import pytest
 from autofl.cli.main import run as run_cli
 from autofl.records import read_manifest
 
+pytestmark = pytest.mark.slow
+
 FIGURES = ["fig2b", "fig5a", "fig5c"]
 
 

@@ -38,6 +38,8 @@ from autofl_paper.results import (
 )
 from autofl_paper.verdicts import About
 
+pytestmark = pytest.mark.slow
+
 DOCS = Path(__file__).parents[2] / "docs"
 RESULTS, PAGE = DOCS / "results" / "reproduction", DOCS / "reproduction.md"
 STUDIES = (

@@ -13,6 +13,8 @@ from autofl.errors import AutoFLError
 from autofl.records import Run, RunWriter
 from autofl_paper.testbed import SCALES, _is_done, overhead_of, rounds_of, row_of, table_of
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

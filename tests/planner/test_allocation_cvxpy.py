@@ -9,6 +9,8 @@ from reference.allocation_reference import KINDS, conic_time, random_cell
 
 pytest.importorskip("cvxpy", reason="needs the extra solver")
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("kind", range(len(KINDS)), ids=KINDS)
 @pytest.mark.filterwarnings("ignore:Solution may be inaccurate:UserWarning")

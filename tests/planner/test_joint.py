@@ -200,6 +200,7 @@ def test_among_many_nobody_starves_who_was_not_sampled():
     assert plan.feasible[far].all()
 
 
+@pytest.mark.slow
 def test_patience_waits_for_a_better_channel():
     fading, at_once = heard_at_the_edge(200, floor=0.3, patience=0)
     _, patient = heard_at_the_edge(200, floor=0.3, patience=4)

@@ -32,6 +32,7 @@ from reference.radio_checks import CHECKS, Worst, tasks
 from reference.radio_reference import KINDS, least_band_of, least_energy_of, random_radio
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_no_plan_on_a_dense_grid_is_better_by_a_thousandth(check):
     worst = Worst()
@@ -74,6 +75,7 @@ def agree(ours, theirs):
     return int(possible.sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", range(len(KINDS)), ids=KINDS)
 def test_least_band_and_energy_are_those_of_trying_everything(kind):
     """All levels, or all times and efficiencies, by slow searches; times from the shortest to far

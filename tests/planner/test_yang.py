@@ -68,6 +68,7 @@ def brute_band(cell, i, gain, deadline, samples):
     return best
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_no_shorter_deadline_fits_the_band(seed):
     cell, gain = cell_of(seed + 20, num_ue=3, max_energy=np.array([1e-3, 2.5e-3, 4e-3]))

@@ -98,6 +98,7 @@ def test_latex_escapes_every_special_letter():
     assert r"\\[" not in text  # would be read as a length
 
 
+@pytest.mark.slow
 def test_latex_has_tables_pictures_and_a_document(report):
     path = write_latex(report)
     assert {file.name for file in path.parent.iterdir()} >= {

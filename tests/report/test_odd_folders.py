@@ -223,6 +223,7 @@ def test_a_label_is_no_formula_in_any_spreadsheet():
     assert as_text("AutoFL, data.labels = 5") == "AutoFL, data.labels = 5"
 
 
+@pytest.mark.slow
 def test_a_matplotlibrc_in_the_working_folder_decides_nothing(folder):
     """Matplotlib reads it as it is imported, so a Python of its own."""
     (folder / "matplotlibrc").write_text("text.usetex: True\nfont.size: 30\nsavefig.dpi: 7\n")

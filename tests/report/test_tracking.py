@@ -7,6 +7,8 @@ from autofl.errors import AutoFLError
 from autofl.jobs.run import run
 from autofl.report.tracking import EXPERIMENT, track
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_run_is_tracked_once_with_its_settings_rounds_and_files(tmp_path, monkeypatch):
     tracking = pytest.importorskip("mlflow.tracking", reason="needs the extra mlflow")

@@ -128,6 +128,7 @@ def test_one_long_update_among_short_ones_is_no_lie_and_a_third_is():
     assert left_out(0.1, 0.1, 0.1, 1.4) == []  # forgiven
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["autofl", "per-fedavg", "fedavg-1"])
 def test_where_nobody_lies_the_bound_changes_no_bit(few_digits, algorithm):
     """Three UEs with few samples: their lengths have the heaviest tail there is, 80 medians and
@@ -154,6 +155,7 @@ def test_where_nobody_lies_the_bound_changes_no_bit(few_digits, algorithm):
         np.testing.assert_array_equal(array.numpy(), on.params[name].numpy())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["autofl", "per-fedavg", "fedavg-1"])
 def test_where_nobody_lies_the_default_checks_change_no_bit_unless_they_shorten(
     few_digits, algorithm
@@ -199,6 +201,7 @@ def test_a_long_update_counts_no_more_than_one_of_the_usual_length_for_each_loca
     assert short == ({}, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lie", ["attack.at=4.9", "attack.scale=4.0"])
 def test_one_liar_of_ten_just_below_the_bound_does_not_keep_the_default_from_learning(
     few_digits, lie
@@ -231,6 +234,7 @@ def liars_of(few_digits, *overrides):
     return sim, list(simulate(sim))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.1, 0.3])
 @pytest.mark.parametrize("attack", ["not-a-number", "huge", "scaled", "sign-flip"])
 def test_who_is_left_out_is_who_lies(few_digits, attack, share):
@@ -242,6 +246,7 @@ def test_who_is_left_out_is_who_lies(few_digits, attack, share):
     assert accuracy[1] > accuracy[0] + 0.1
 
 
+@pytest.mark.slow
 def test_liars_that_begin_later_are_honest_before(few_digits):
     lying = ("attack.name=huge", "attack.share=0.2")
     honest = [
@@ -308,6 +313,7 @@ def test_flipped_labels_are_the_liars_training_labels_and_no_others(few_digits):
     assert (other.y[rest] == data.y[rest]).all()
 
 
+@pytest.mark.slow
 def test_a_robust_rule_learns_where_the_mean_does_not(few_digits):
     """Flips of the length of an honest update, which no bound sees, 3 of 10."""
     lie = (

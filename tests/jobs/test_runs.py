@@ -27,6 +27,8 @@ from autofl.records import find_runs, read_run, read_weights
 from autofl.records.checks import sealed
 from reference.waiting import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 SMALL = {
     "cell": {"num_ue": 8},
     "simulation": {"num_selected": 3},

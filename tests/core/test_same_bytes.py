@@ -15,6 +15,8 @@ import pytest
 from autofl.config import load_settings
 from autofl.jobs.run import run
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 KEPT = json.loads((ROOT / "tests" / "reference" / "bytes.json").read_text(encoding="utf-8"))
 

@@ -11,6 +11,8 @@ from autofl.experiments.build import build_simulation
 from autofl.jobs.recording import write_run
 from autofl.jobs.run import manifest_of
 
+pytestmark = pytest.mark.slow
+
 SMALL = {
     "cell": {"num_ue": 8},
     "simulation": {"num_selected": 6},

@@ -18,6 +18,8 @@ from autofl.planner import Memoryless
 from autofl.registry import find
 from reference.runs import simulate_together
 
+pytestmark = pytest.mark.slow
+
 
 def simulations(few_digits, algorithms, **sections):
     """Two seeds of each algorithm over one pool of 1,000 digits; 300 m under Exp(1) loses updates."""
