@@ -201,16 +201,18 @@ def test_token_ids_reach_the_model_as_they_are_and_bytes_are_pixels_unless_said_
 
 
 def test_a_table_is_standardised_by_its_training_samples_and_images_are_not(rng):
-    x = rng.normal(size=(400, 3)) * [1.0, 1000.0, 0.0] + [0.0, 5.0, 7.0]
+    x = rng.normal(size=(400, 4)) * [1.0, 1000.0, 0.0, 0.0] + [0.0, 5.0, 2024.0, 0.5]
     y = np.arange(400) % 2
     data = Dataset("own", x.astype(np.float32), y, 2).federate(Iid(), 4, 1)
     ready = data.gather(data.partition.train)[0].double().numpy()
     np.testing.assert_allclose(ready[:, :2].mean(axis=0), 0.0, atol=1e-5)
     np.testing.assert_allclose(ready[:, :2].std(axis=0), 1.0, rtol=1e-5)
-    np.testing.assert_array_equal(ready[:, 2], 7.0)  # a column that is the same for all stays
+    # A column that is the same for all stays, as a bias of at most 1: 2024 would drown the others.
+    np.testing.assert_allclose(ready[:, 2], 1.0, rtol=1e-6)
+    np.testing.assert_array_equal(ready[:, 3], 0.5)
     raw = Dataset("own", x.astype(np.float32), y, 2).federate(Iid(), 4, 1, standardise=False)
     np.testing.assert_array_equal(raw.gather(np.arange(400))[0].numpy(), x.astype(np.float32))
-    images = x.astype(np.float32).reshape(-1, 3, 1)
+    images = x.astype(np.float32).reshape(-1, 4, 1)
     data = Dataset("own", images, y, 2).federate(Iid(), 4, 1)
     np.testing.assert_array_equal(data.gather(np.arange(400))[0].numpy(), images)
 

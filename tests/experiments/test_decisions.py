@@ -129,8 +129,8 @@ def test_in_one_comparison_each_algorithm_has_its_own_ues_and_its_file_resumes_t
 @pytest.mark.parametrize(
     ("overrides", "line"),
     [
-        (["cell.total_bandwidth=-1"], "cell.total_bandwidth: must be greater than"),
-        (["cell.total_bandwidth=0"], "cell.total_bandwidth: must be greater than"),
+        (["cell.total_bandwidth=-1"], "cell.total_bandwidth: must be greater than or equal to 1"),
+        (["cell.total_bandwidth=1e-9"], "cell.total_bandwidth: must be greater than or equal to 1"),
         (["cell.total_bandwidth=1e-20"], "cell.total_bandwidth: must be greater than"),
         (["simulation.num_selected=21"], "21 is more than the 20 UEs of the cell"),
         (["stop.gradient_norm_sq=0.1"], "stop.gradient_norm_sq: grad F is of one alpha"),

@@ -254,10 +254,11 @@ def show_bounds(bounds: "Sequence[Bound]", table: dict[str, Any]) -> None:
 def _bound_words(bound: "Bound", ue: dict[str, Any], round_time: float) -> str:
     if bound.round_time is not None and bound.slower is not None:
         longer = 100 * (bound.round_time / round_time - 1.0)
+        length = f"{longer:.0f} % longer" if longer >= 0.0 else f"{-longer:.0f} % shorter"
         cost = "learning about as fast"
         if bound.slower >= 0.005:
             cost = f"learning {100 * bound.slower:.0f} % slower"
-        return f"left out; with it the round would be {longer:.0f} % longer, {cost}"
+        return f"left out; with it the round would be {length}, {cost}"
     if ue["status"] == "infeasible":
         because = ue["infeasible_because"]
         return f"cannot take part: {REASONS.get(because, because)}"

@@ -107,7 +107,7 @@ class CellSettings(Section):
     )
     total_bandwidth: float | None = Field(
         None,
-        gt=LEAST,
+        ge=1.0,
         le=1e15,
         description="[Hz] that the UEs of a round share, by their bandwidths; default: their sum",
     )

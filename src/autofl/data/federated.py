@@ -220,8 +220,11 @@ def federate(
         return pool
     mean, std = column_statistics(dataset, partition.train)
     scale = 1.0 / np.where(std > SAME * np.abs(mean), std, np.inf)
-    same = scale == 0.0  # such a column may be a user's own bias
-    scale, shift = np.where(same, 1.0, scale), np.where(same, 0.0, -mean * scale)
+    # A column that never changes may be a user's own bias, so it stays; but a year of 2024 in every
+    # sample would drown the others, so it is at most 1.
+    same = scale == 0.0
+    shift = np.where(same, 0.0, -mean * scale)
+    scale = np.where(same, 1.0 / np.maximum(np.abs(mean), 1.0), scale)
     return replace(
         pool, shift=torch.from_numpy(shift).to(dtype), scale=torch.from_numpy(scale).to(dtype)
     )
