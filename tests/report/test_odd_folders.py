@@ -140,7 +140,7 @@ def test_results_of_a_reproduction_that_lack_something_are_one_line(tmp_path, ca
     for path in results.glob("cifar10.*"):
         shutil.copy(path, tmp_path)
     about = (tmp_path / "cifar10.json").read_text()
-    (tmp_path / "cifar10.json").write_text(about.replace('"torch"', '"tork"'))
+    (tmp_path / "cifar10.json").write_text(about.replace('"partition"', '"partytion"'))
     assert run_cli(["reproduce", "--from", str(tmp_path)]) == 2
     assert (
         capsys.readouterr()

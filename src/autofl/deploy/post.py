@@ -136,8 +136,8 @@ class Post:
             for node, content in contents.items()
         ]
         begin = time.monotonic()
-        numbers = self.grid.push_messages(messages) if messages else []
-        waiting = {number: node for number, node in zip(numbers, contents, strict=False) if number}
+        sent = self.grid.push_messages(messages) if messages else []
+        waiting = {number: node for number, node in zip(sent, contents, strict=False) if number}
         answers = dict.fromkeys(contents, Answer(problem="could not be sent"))
         answers |= dict.fromkeys(waiting.values(), self.late)
         while waiting:

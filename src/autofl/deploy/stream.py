@@ -330,8 +330,8 @@ class Streams:
     def _order(self, node: int, parcel: Parcel, most: float) -> None:
         stream = self._open.get(node)
         if stream is None:
-            now = time.monotonic()
-            self._inbox.put(Delivery(node, parcel.number, "the stream broke", now, now))
+            noticed = time.monotonic()
+            self._inbox.put(Delivery(node, parcel.number, "the stream broke", noticed, noticed))
             return
         stream.last = parcel.number
         stream.awaited = parcel.number

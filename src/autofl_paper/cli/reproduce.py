@@ -255,9 +255,10 @@ def show(
         )
     from autofl_paper.page import publish
 
-    page = studies.page(results, names)
     say(f"drawing into {out}")
-    files = publish(page, out, template)
+    with opening(results, "results of a reproduction"):  # a study that lacks something, say
+        page = studies.page(results, names)
+        files = publish(page, out, template)
     if as_json:
         return print_json(page.plain)
     for table in page.tables:
