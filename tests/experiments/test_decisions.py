@@ -154,3 +154,9 @@ def test_an_algorithm_without_a_rule_takes_table_i_and_says_so(caplog):
     )
     assert algorithm.outer_lr == 0.07
     assert "scaffold: its beta cannot be found by the rule, so it is 0.07" in caplog.text
+
+
+def test_a_plan_of_more_ues_than_are_asked_says_in_how_much_band_it_shows_them():
+    settings = load_settings(overrides=[*JOINT, "simulation.num_selected=5"]).resolved()
+    (asked, *_) = decisions_of(settings, plan(settings))
+    assert asked.value == "5 of 20 asked; the plan shows all 20, in 4 times the band of a round"

@@ -53,9 +53,12 @@ def _who(settings: Settings, made: RoundPlan | None) -> Decision:
     count = settings.cell.count
     asked = settings.simulation.num_selected
     shown = f"{asked} of {count} asked"
-    if made is not None:
+    planned = asked if made is None else made.round.cell.num_ue
+    if planned > asked:
+        shown += f"; the plan shows all {planned}, in {planned / asked:g} times the band of a round"
+    elif made is not None:
         taking_part = int(made.round.plan.feasible.sum())
-        shown += f"; {taking_part} of {made.round.cell.num_ue} take part in the planned round"
+        shown += f"; {taking_part} of {planned} take part in the planned round"
     if asked == settings.most_asked:
         sample = "all" if asked == count else "a sample of so many"
         return Decision(
