@@ -35,7 +35,12 @@ def quoted(path: PathLike) -> str:
 
 @contextlib.contextmanager
 def opening(path: PathLike, what: str, mend: str = "") -> Iterator[None]:
-    """Whatever goes wrong in here as one line: `path: not WHAT (reason)MEND`."""
+    """Whatever goes wrong in here as one line: `path: not WHAT (reason)MEND`.
+
+    A pipe with a name may never answer; one without, such as the shell's <(command), is read.
+    """
+    if Path(path).is_fifo() and os.path.exists(os.path.realpath(path)):
+        raise AutoFLError(f"{path}: not {what} (a pipe){mend}")
     try:
         yield
     except AutoFLError:
